@@ -1,0 +1,193 @@
+"""What an engine's log says, as values. No engine's wording appears here.
+
+Every figure keeps the line it came from (`line`, 1-based). Sizes are `Quantity` (bytes ± rounding), per rank. Unknown is None.
+`rank` is "" for a line without a rank prefix, else the prefix as printed ("TP0", "DP1 TP3").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..terms import Role
+from ..units import Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of evidence, cleaned of colours and control characters."""
+
+    line: int  # 1-based, physical line in the file
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsLoaded:
+    rank: str
+    role: Role
+    model_class: str | None  # e.g. Qwen3_5ForConditionalGeneration
+    before: Quantity | None  # free before loading ("Load weight begin")
+    available: Quantity | None  # free after loading
+    used: Quantity | None
+    elapsed_s: float | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatePool:
+    """Slots of recurrent state (and the speculative scratch, when there is one)."""
+
+    rank: str
+    role: Role
+    slots: int
+    conv: Quantity | None
+    ssm: Quantity | None
+    scratch_ssm: Quantity | None  # None: the line has no scratch part (no speculation)
+    scratch_conv: Quantity | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvPool:
+    rank: str
+    role: Role
+    label: str | None  # "Full", "SWA" for sliding-window pools
+    tokens: int
+    k: Quantity | None  # None for MLA, which logs one size
+    v: Quantity | None
+    kv: Quantity | None  # k + v, or the one size of MLA
+    dtype: str | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolEnd:
+    """Free memory after a pool was allocated."""
+
+    rank: str
+    role: Role
+    available: Quantity
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphCapture:
+    rank: str
+    role: Role
+    kind: str  # decode, verify, prefill, extend, …
+    batch_sizes: tuple[int, ...] | None
+    used: Quantity | None  # None: begun, end never logged
+    available: Quantity | None
+    elapsed_s: float | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """The engine's summary: what it resolved, per rank. Fields the line lacks are None."""
+
+    rank: str
+    kv_tokens: int | None
+    running_requests: int | None
+    context_len: int | None
+    chunked_prefill_size: int | None
+    max_prefill_tokens: int | None
+    available: Quantity | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """An info or warning about sizing, recognised: `kind` is our name for it, `values` its figures."""
+
+    kind: str  # e.g. requests_reduced, requests_capped_by_state, requests_default_48, tokens_above_profile
+    values: Mapping[str, Any]
+    rank: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A recognised error: the innermost exception line of a traceback, or an error the engine logged while running."""
+
+    kind: str  # e.g. state_pool_too_small, weights_leave_no_room, not_enough_memory, cuda_oom, zero_requests, bad_arguments, runtime_error
+    phase: str  # arguments, load, pools, graphs, serving, unknown
+    exception: str | None  # class name
+    text: str  # the message, whole
+    rank: str
+    line: int
+    values: Mapping[str, Any] = field(default_factory=dict)  # figures of the message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLog:
+    """A log, read once. Tables are dicts of equally long lists (no pandas here), one row per line."""
+
+    source: str
+    engine: str  # "sglang"
+    version: str | None  # exact, when the text tells it
+    version_range: tuple[str | None, str | None]  # earliest and latest version whose lines fit; None: open
+    server_args: Mapping[str, Any] | None  # as printed by the engine, literals only
+    server_args_line: int | None
+    memory_before: Mapping[str, Quantity]  # rank -> free memory before the target's weights
+    weights: tuple[WeightsLoaded, ...]
+    state_pools: tuple[StatePool, ...]
+    kv_pools: tuple[KvPool, ...]
+    pool_ends: tuple[PoolEnd, ...]
+    graphs: tuple[GraphCapture, ...]
+    resolved: tuple[Resolved, ...]
+    notices: tuple[Notice, ...]
+    failures: tuple[Failure, ...]
+    ready_line: int | None  # None: never ready
+    decode: Mapping[
+        str, list[Any]
+    ]  # columns: line, time, rank, running_requests, tokens, token_usage, state_slots_used, state_usage, accept_length, accept_rate, throughput, queued_requests, graph
+    prefill: Mapping[
+        str, list[Any]
+    ]  # columns: line, time, rank, new_requests, new_tokens, cached_tokens, token_usage, state_usage, running_requests, queued_requests, throughput
+    unread: tuple[Line, ...]  # looks like a line we read, fits no known form
+    evidence: Mapping[int, str]  # line number -> cleaned text, of every line referred to above
+    lines_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPools:
+    """One pool row of the report: one rank and role. Bytes ± resolution; None is "not logged"."""
+
+    rank: str
+    role: Role
+    weights: Quantity | None
+    state_slots: int | None
+    state_conv: Quantity | None
+    state_ssm: Quantity | None
+    scratch_ssm: Quantity | None
+    scratch_conv: Quantity | None
+    kv_tokens: int | None
+    k: Quantity | None
+    v: Quantity | None
+    kv: Quantity | None
+    dtype: str | None
+    label: str | None
+    graphs: Quantity | None  # sum over captures
+    available: Quantity | None  # after this role's last pool
+    lines: Mapping[str, int]  # field -> line of evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolReport:
+    """What the engine got, per rank and role, beside what it was asked."""
+
+    ranks: tuple[RankPools, ...]
+    requested: Mapping[
+        str, Any
+    ]  # running_requests, state_slots, kv_tokens, context_len, mem_fraction_static; None: not given
+    running_requests: int | None  # resolved; the minimum over ranks
+    state_slots: int | None
+    kv_tokens: int | None
+    context_len: int | None
+    max_input_tokens: int | None
+    pre: Mapping[str, Quantity]  # rank -> free before weights
+    post: Mapping[str, Quantity]  # rank -> free when the pools are sized
+    disagreements: tuple[str, ...]  # ranks that differ where they should not, in words

@@ -1,0 +1,1 @@
+"""SGLang: flags and refusals by version, pool sizing, log lines."""

@@ -1,0 +1,71 @@
+"""The one vocabulary: terms of memory and limits of service, with unit and meaning.
+
+Prediction, observation, JSON, tables and plots all use these names, so reconciling is a join.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Term = Literal[
+    "weights",
+    "draft_weights",
+    "state_conv",
+    "state_ssm",
+    "scratch_ssm",
+    "scratch_conv",
+    "kv",
+    "draft_kv",
+    "graphs",
+    "slack",
+    "unexplained",
+]
+
+#: Bytes, per rank. In the order in which a waterfall stacks them.
+TERMS: dict[Term, str] = {
+    "weights": "weights of the target model",
+    "draft_weights": "weights of the draft model",
+    "state_conv": "convolution state of every state slot, padding slot included",
+    "state_ssm": "recurrent (ssm) state of every state slot, padding slot included",
+    "scratch_ssm": "speculative scratch: ssm state after each draft token, per running request, padding row included",
+    "scratch_conv": "speculative scratch: convolution windows of the draft tokens, padding row included",
+    "kv": "KV cache of the target's full-attention layers",
+    "draft_kv": "KV cache of the draft model",
+    "graphs": "CUDA graphs of target and draft",
+    "slack": "what is left for graphs, activations and workspaces when all pools stand",
+    "unexplained": "used, but by none of the terms above",
+}
+
+Limit = Literal[
+    "state_slots",
+    "slots_per_request",
+    "running_requests",
+    "kv_tokens",
+    "context_len",
+    "max_input_tokens",
+]
+
+#: Counts, per rank (every rank of one data-parallel group resolves the same).
+LIMITS: dict[Limit, str] = {
+    "state_slots": "slots of recurrent state (SGLang: max_mamba_cache_size)",
+    "slots_per_request": "state slots that one running request needs (SGLang: mamba ratio)",
+    "running_requests": "requests that run at once (SGLang: max_running_requests, resolved)",
+    "kv_tokens": "tokens in the KV pool (SGLang: max_total_num_tokens)",
+    "context_len": "tokens of context, input and output together",
+    "max_input_tokens": "longest input that is accepted (SGLang: max_req_input_len)",
+}
+
+Role = Literal["target", "draft"]
+ROLES: tuple[Role, ...] = ("target", "draft")
+
+#: Where a figure comes from. Every figure that is shown names one of these.
+Origin = Literal["predicted", "recorded", "measured"]
+
+#: How a run ended.
+Status = Literal["served", "refused", "crashed", "timed_out"]
+
+#: What the prediction says about a configuration.
+Verdict = Literal["serves", "capped", "refused"]
+
+#: What a figure rests on.
+Basis = Literal["config", "measured"]
