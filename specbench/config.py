@@ -31,9 +31,7 @@ class Section(BaseModel):
 
 class EngineSection(Section):
     name: Literal["sglang"] = Field("sglang", description="the serving engine")
-    version: Text = Field(
-        description="the engine's version, e.g. 0.5.12; chooses flags, sizing rule and log lines"
-    )
+    version: Text = Field(description="the engine's version, e.g. 0.5.12; chooses flags, sizing rule and log lines")
     sizing: Text | None = Field(
         None, description="sizing rule to follow when the version is a development build or a fork"
     )
@@ -66,15 +64,11 @@ class ParallelSection(Section):
     tp_size: Count = Field(1, description="tensor parallel ranks")
     pp_size: Count = Field(1, description="pipeline parallel stages")
     dp_size: Count = Field(1, description="data parallel ranks")
-    enable_dp_attention: bool = Field(
-        False, description="data-parallel attention: attention TP is tp_size / dp_size"
-    )
+    enable_dp_attention: bool = Field(False, description="data-parallel attention: attention TP is tp_size / dp_size")
 
 
 class SpeculativeSection(Section):
-    algorithm: Text = Field(
-        "none", description="none is the baseline; DFLASH, EAGLE, EAGLE3, NEXTN, NGRAM, …"
-    )
+    algorithm: Text = Field("none", description="none is the baseline; DFLASH, EAGLE, EAGLE3, NEXTN, NGRAM, …")
     draft_model_path: Text | None = Field(
         None, description="a config.json shipped in data/models, or a folder with one"
     )
@@ -92,9 +86,7 @@ class MemorySection(Section):
     mamba_full_memory_ratio: Annotated[float, Field(gt=0)] | None = Field(
         None, description="state pool : KV pool; not given: 0.9"
     )
-    max_running_requests: Count | None = Field(
-        None, description="not given: 48 with speculation, else from the pool"
-    )
+    max_running_requests: Count | None = Field(None, description="not given: 48 with speculation, else from the pool")
     max_mamba_cache_size: Count | None = Field(None, description="state slots; not given: from the ratio")
     max_total_tokens: Count | None = Field(None, description="upper bound of the KV pool in tokens")
     kv_cache_dtype: Text = Field("auto", description="auto: the model's dtype")
@@ -108,29 +100,21 @@ class MemorySection(Section):
     disable_overlap_schedule: bool = Field(False, description="no overlap of scheduling and computing")
     page_size: Count | None = Field(None, description="tokens per KV page; not given: 1")
     context_length: Count | None = Field(None, description="not given: the model's own")
-    chunked_prefill_size: Annotated[int, Field(ge=-1)] | None = Field(
-        None, description="-1 disables chunking"
-    )
+    chunked_prefill_size: Annotated[int, Field(ge=-1)] | None = Field(None, description="-1 disables chunking")
     cuda_graph_max_bs: Count | None = Field(None, description="largest batch captured as a CUDA graph")
 
 
 class WorkloadSection(Section):
     input_tokens: Counts = Field((1024,), description="prompt lengths in tokens; each is a step of its own")
     output_tokens: Annotated[int, Field(ge=1)] = Field(256, description="tokens generated per request")
-    concurrency: Counts = Field(
-        (1, 4, 8), description="clients of the closed loop; each is a step of its own"
-    )
+    concurrency: Counts = Field((1, 4, 8), description="clients of the closed loop; each is a step of its own")
     request_rate: Rates | None = Field(
         None, description="open loop instead: requests per second; each a step of its own"
     )
     requests: Annotated[int, Field(ge=0)] = Field(8, description="requests per step; 0: load the server only")
-    warmup: Annotated[int, Field(ge=0)] = Field(
-        2, description="requests before the measured steps, not in the figures"
-    )
+    warmup: Annotated[int, Field(ge=0)] = Field(2, description="requests before the measured steps, not in the figures")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of prompts and arrivals")
-    allow_overflow: bool = Field(
-        False, description="send requests that cannot fit, to see the engine's own error"
-    )
+    allow_overflow: bool = Field(False, description="send requests that cannot fit, to see the engine's own error")
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
         600.0, description="seconds until a request counts as failed"
     )

@@ -1,6 +1,7 @@
 """What an engine's log says, as values. No engine's wording appears here.
 
-Every figure keeps the line it came from (`line`, 1-based). Sizes are `Quantity` (bytes ± rounding), per rank. Unknown is None.
+Every figure keeps the line it came from (`line`, 1-based). Sizes are `Quantity` (bytes ± rounding), per rank.
+Unknown is None.
 `rank` is "" for a line without a rank prefix, else the prefix as printed ("TP0", "DP1 TP3").
 """
 
@@ -112,7 +113,7 @@ class Notice:
 class Failure:
     """A recognised error: the innermost exception line of a traceback, or an error the engine logged while running."""
 
-    kind: str  # e.g. state_pool_too_small, weights_leave_no_room, not_enough_memory, cuda_oom, zero_requests, bad_arguments, runtime_error
+    kind: str  # state_pool_too_small, weights_leave_no_room, cuda_oom, bad_arguments, … (engines/<name>/failures)
     phase: str  # arguments, load, pools, graphs, serving, unknown
     exception: str | None  # class name
     text: str  # the message, whole
