@@ -55,7 +55,7 @@ def _walk(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[type[
 def _is_branch(part: int | str) -> bool:
     """Names that pydantic adds for the members of a union or a validator."""
     return isinstance(part, int) or bool(
-        re.search(r"[\[(]|^(float|int|str|bool|tuple|list)$|literal|function-", str(part))
+        re.search(r"[\[(]|^(float|int|str|bool|tuple|list)$|literal|function-|constrained-", str(part))
     )
 
 
@@ -127,7 +127,7 @@ def _yaml_float(text: str) -> str:
 
 def near_miss(word: str, allowed: Iterable[str]) -> str:
     found = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def listed(words: Iterable[str]) -> str:

@@ -142,12 +142,12 @@ class ServerLog:
     notices: tuple[Notice, ...]
     failures: tuple[Failure, ...]
     ready_line: int | None  # None: never ready
-    decode: Mapping[
-        str, list[Any]
-    ]  # columns: line, time, rank, running_requests, tokens, token_usage, state_slots_used, state_usage, accept_length, accept_rate, throughput, queued_requests, graph
-    prefill: Mapping[
-        str, list[Any]
-    ]  # columns: line, time, rank, new_requests, new_tokens, cached_tokens, token_usage, state_usage, running_requests, queued_requests, throughput
+    #: Columns: line, time, rank, running_requests, tokens, token_usage, state_slots_used, state_usage, accept_length,
+    #: accept_rate, throughput, queued_requests, graph
+    decode: Mapping[str, list[Any]]
+    #: Columns: line, time, rank, new_requests, new_tokens, cached_tokens, token_usage, state_usage, running_requests,
+    #: queued_requests, throughput
+    prefill: Mapping[str, list[Any]]
     unread: tuple[Line, ...]  # looks like a line we read, fits no known form
     evidence: Mapping[int, str]  # line number -> cleaned text, of every line referred to above
     lines_total: int
