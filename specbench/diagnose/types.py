@@ -1,0 +1,63 @@
+"""What a diagnosis is: findings with their evidence, and remedies whose effect was computed before they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..budget_types import MemoryBudget
+from ..config import RunConfig
+from ..engines.contract import Line, PoolReport, ServerLog
+from ..reconcile import Reconciliation
+from ..terms import Basis, Limit, Origin, Status, Verdict
+
+Severity = Literal["fatal", "costly", "notice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change, the flags that make it, and what `predict` says it does."""
+
+    set: Mapping[str, Any]  # dotted key -> value, as `--set` takes it
+    flags: str  # the server's flags for that engine version; "" when the change is no server flag
+    basis: Basis  # what the effect was computed on
+    predicted: Mapping[Limit, int | None]
+    verdict: Verdict
+    note: str  # what it costs, in words
+    changes_results: bool  # the output of the model may change (state dtype, KV dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One cause."""
+
+    id: str  # stable, e.g. capped-by-state-slots
+    cause: str  # one sentence with figures
+    severity: Severity
+    evidence: tuple[Line, ...]
+    remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Everything that is known of one run or one log."""
+
+    name: str
+    source: str
+    origin: Origin
+    engine: str
+    version: str | None
+    version_range: tuple[str | None, str | None]
+    status: Status | None  # None: a log that ends before it tells
+    config: RunConfig | None  # None: a bare log of which too little is known
+    requested: Mapping[str, Any]
+    resolved: Mapping[Limit, int | None]
+    served: int | None  # most requests seen running at once; None: no decode lines
+    log: ServerLog
+    pools: PoolReport
+    budgets: Mapping[Basis, MemoryBudget]
+    reconciliation: Reconciliation
+    findings: tuple[Finding, ...]
+    unread: tuple[Line, ...]
+    assumptions: tuple[str, ...] = ()
