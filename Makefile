@@ -1,0 +1,41 @@
+# Two commands do all set-up on a fresh machine: `make demo` and `make test`. Both make the environment in .venv first.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test lint unit notebooks bench lock clean
+
+help:          ## this list
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+): [^#]*## */  make \1\t/'
+
+env: $(STAMP)  ## the environment in .venv (no GPU, no engine)
+
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[notebook,test]'
+	@touch $@
+
+demo: $(STAMP) ## run the recorded campaign: papermill, reconciliation, report
+	$(BIN)/specbench run params/demo.yaml
+
+test: $(STAMP) lint unit notebooks ## everything CI checks
+
+lint: $(STAMP) ## ruff and mypy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: $(STAMP) ## the tests
+	$(BIN)/pytest -n 2
+
+notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
+	$(BIN)/specbench notebooks --check
+	$(BIN)/pytest --nbval --nbval-current-env notebooks -p no:cacheprovider
+
+bench: $(STAMP) ## speed, as ratios within one run
+	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
+
+clean:         ## remove what runs made (records in runs/ too)
+	rm -rf runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,69 @@
+"""The command line. Command modules import only typer at the top: `specbench --help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from ..errors import SpecbenchError
+from .diagnose import diagnose
+from .doctor import doctor
+from .import_ import import_records
+from .notebooks import notebooks
+from .predict import predict
+from .report import report
+from .run import run
+
+app = typer.Typer(
+    name="specbench",
+    help=(
+        "Predict, run and reconcile the memory pools of hybrid models served with speculative decoding.\n\n"
+        "First steps: 'specbench run params/demo.yaml' plays recorded SGLang runs and writes a report (no GPU needed); "
+        "'specbench diagnose server.log' explains a server that does not start or serves too few requests."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("predict")(predict)
+app.command("run")(run)
+app.command("diagnose")(diagnose)
+app.command("report")(report)
+app.command("notebooks")(notebooks)
+app.command("import")(import_records)
+app.command("doctor")(doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from .. import __version__
+
+        typer.echo(f"specbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
+) -> None:
+    """The options of specbench itself."""
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 1 the answer is no (see each command), 2 bad input, 130 interrupted."""
+    try:
+        app()
+    except SpecbenchError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has gone: not an error. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

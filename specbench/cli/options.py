@@ -1,0 +1,21 @@
+"""Arguments and options that several commands share, so that they read and behave the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ParamsArgument = Annotated[
+    Path, typer.Argument(metavar="PARAMS", help="A params file: a run or a campaign, e.g. params/story/tp1-8.yaml.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Override a key of the params file (repeatable), e.g. --set memory.max_running_requests=8.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
