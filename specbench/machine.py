@@ -1,0 +1,151 @@
+"""What this machine can do, for `specbench doctor` and for the environment part of a record.
+
+Everything is asked of the machine, nothing is assumed: what is missing is None with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import platform
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_WORKBOOK_PACKAGES = ("jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "nvidia-ml-py", "nbval")
+
+#: Run by the engine's own interpreter: finds the package without importing it (an import takes most of a minute).
+_PROBE = """
+import importlib.metadata, importlib.util, json, sys
+spec = importlib.util.find_spec("sglang")
+def version(name):
+    try: return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError: return None
+print(json.dumps({
+    "python": sys.version.split()[0],
+    "folder": next(iter(spec.submodule_search_locations or []), None) if spec else None,
+    "sglang": version("sglang"), "torch": version("torch"),
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    index: int
+    name: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    reason: str | None  # why there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    python: str  # the interpreter that was asked
+    version: str | None
+    torch: str | None
+    algorithms: tuple[str, ...] | None  # that this engine's source declares; None: could not be read
+    reason: str | None  # why there is none
+
+
+def gpus() -> GpuState:
+    """The GPUs that NVML sees. Without NVML: none, and why."""
+    try:
+        import pynvml
+    except ImportError:
+        return GpuState(gpus=(), driver=None, reason="nvidia-ml-py (module pynvml) is not installed")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return GpuState(gpus=(), driver=None, reason=f"no NVML on this machine: {error}")
+    try:
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            name = str(pynvml.nvmlDeviceGetName(handle))
+            found.append(Gpu(index=index, name=name, total_bytes=int(memory.total), free_bytes=int(memory.free)))
+        return GpuState(gpus=tuple(found), driver=str(pynvml.nvmlSystemGetDriverVersion()), reason=None)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def engine(python: str | None = None, *, timeout_s: float = 60.0) -> EngineState:
+    """SGLang as `python` sees it: version, and the algorithms its source declares. Nothing of it is imported."""
+    interpreter = python or sys.executable
+    try:
+        done = subprocess.run(
+            [interpreter, "-c", _PROBE], capture_output=True, text=True, timeout=timeout_s, check=True
+        )
+        told = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return EngineState(python=interpreter, version=None, torch=None, algorithms=None, reason=str(error))
+    if told["folder"] is None:
+        return EngineState(
+            python=interpreter,
+            version=None,
+            torch=told["torch"],
+            algorithms=None,
+            reason="sglang is not installed there",
+        )
+    return EngineState(
+        python=interpreter,
+        version=told["sglang"],
+        torch=told["torch"],
+        algorithms=_algorithms(Path(told["folder"])),
+        reason=None,
+    )
+
+
+def _algorithms(folder: Path) -> tuple[str, ...] | None:
+    """Members of the enum SpeculativeAlgorithm, read from its source. None when the file is not as known."""
+    source = folder / "srt" / "speculative" / "spec_info.py"
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == "SpeculativeAlgorithm":
+            names = [
+                target.id
+                for statement in node.body
+                if isinstance(statement, ast.Assign)
+                for target in statement.targets
+                if isinstance(target, ast.Name) and target.id.isupper()
+            ]
+            return tuple(name for name in names if name != "NONE") or None
+    return None
+
+
+def packages() -> dict[str, str | None]:
+    """Versions of what the workbook needs; None: not installed."""
+    found: dict[str, str | None] = {}
+    for name in _WORKBOOK_PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def python_version() -> str:
+    return f"{platform.python_version()} ({platform.system()} {platform.machine()})"
+
+
+def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could bind there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
