@@ -1,0 +1,249 @@
+"""A record on disk: written once, atomically, and read back as values. Nothing is read out of a folder's name.
+
+    <run folder>/record/
+      config.yaml             the RunConfig (loads back equal)
+      command.json            exact argument list of the engine (or of the replay)
+      env.json                schema, versions, machine, hashes of the inputs, what was replayed
+      server.log | .gz        untouched bytes
+      requests.jsonl          a RequestTrace per line
+      probes.jsonl            single HTTP exchanges with whole bodies (imported records)
+      gpu.csv                 NVML samples
+      server_info.json, server_info_after.json, model_info.json, metrics.txt | .gz
+      status.json             written last
+
+The non-obvious thing: everything is written into `record.partial-<pid>` beside the target and renamed at the end, so a
+reader never sees half a record; a folder of that name which stays behind is an unfinished run, and is reported as such.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from pydantic import ValidationError
+
+from .config import RunConfig
+from .errors import RecordError
+from .record_types import SCHEMA, GpuSample, Probe, RequestTrace, RunStatus
+from .terms import Origin
+
+RECORD = "record"
+PARTIAL = ".partial-"
+
+
+class RunRecord:
+    """One run, read from disk. Parts are read when they are asked for."""
+
+    def __init__(self, folder: Path, status: RunStatus, config: RunConfig, env: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.status = status
+        self.config = config
+        self.env = env
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunRecord:
+        """The record in `path`: a record folder, or a run folder that contains `record/`. RecordError: there is none."""
+        asked = Path(path)
+        folder = next((f for f in (asked, asked / RECORD) if (f / "status.json").is_file()), None)
+        if folder is None:
+            raise RecordError(_why_no_record(asked))
+        status_data = _read_json(folder / "status.json")
+        _check_schema(folder, status_data)
+        env = _read_json(folder / "env.json")
+        _check_schema(folder, env)
+        try:
+            status = RunStatus.model_validate(status_data)
+            config = RunConfig.model_validate(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise RecordError(f"{folder}: config.yaml or status.json cannot be read: {_one_line(error)}") from None
+        return cls(folder.resolve(), status, config, env)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def origin(self) -> Origin:
+        return self.status.origin
+
+    @property
+    def log_path(self) -> Path:
+        """The engine's log, plain or gzip. RecordError when the record has none."""
+        for name in ("server.log", "server.log.gz"):
+            if (self.folder / name).is_file():
+                return self.folder / name
+        raise RecordError(f"{self.folder}: no server.log.\nThe record is incomplete; run the configuration again.")
+
+    def log_bytes(self) -> bytes:
+        """The log, whole and untouched."""
+        return _read_maybe_compressed(self.log_path)
+
+    @cached_property
+    def _requests(self) -> tuple[RequestTrace, ...]:
+        return tuple(_read_lines(self.folder / "requests.jsonl", RequestTrace))
+
+    def requests(self) -> tuple[RequestTrace, ...]:
+        """Every request in the order of sending, warm-up included. Empty: nothing was sent (load only)."""
+        return self._requests
+
+    def probes(self) -> tuple[Probe, ...]:
+        return tuple(_read_lines(self.folder / "probes.jsonl", Probe))
+
+    def gpu_samples(self) -> tuple[GpuSample, ...]:
+        """NVML samples; empty when there were none (`env["gpu_telemetry"]` says why)."""
+        file = self.folder / "gpu.csv"
+        if not file.is_file():
+            return ()
+        with file.open(newline="", encoding="utf-8") as text:
+            return tuple(_gpu_sample(row) for row in csv.DictReader(text))
+
+    def command(self) -> tuple[str, ...]:
+        """The exact argument list that started the server."""
+        return tuple(_read_json(self.folder / "command.json"))
+
+    def server_info(self) -> Mapping[str, Any] | None:
+        """/server_info when ready; None: not recorded."""
+        return self._optional_json("server_info.json")
+
+    def server_info_after(self) -> Mapping[str, Any] | None:
+        """/server_info after the workload; None: not recorded."""
+        return self._optional_json("server_info_after.json")
+
+    def model_info(self) -> Mapping[str, Any] | None:
+        return self._optional_json("model_info.json")
+
+    def metrics_text(self) -> str | None:
+        """/metrics after the workload (Prometheus text); None: not recorded."""
+        for name in ("metrics.txt", "metrics.txt.gz"):
+            if (self.folder / name).is_file():
+                return _read_maybe_compressed(self.folder / name).decode("utf-8", "replace")
+        return None
+
+    def sha256(self) -> str:
+        """One hash over all files, names included: what a replay states as its source."""
+        digest = hashlib.sha256()
+        for file in sorted(p for p in self.folder.iterdir() if p.is_file()):
+            digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        return digest.hexdigest()
+
+    def _optional_json(self, name: str) -> Mapping[str, Any] | None:
+        file = self.folder / name
+        return cast("Mapping[str, Any]", _read_json(file)) if file.is_file() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that was killed before its record was complete."""
+
+    folder: Path  # the partial folder
+    pid: int  # of the process that wrote it
+    alive: bool  # that process still runs: the run may still finish
+
+
+def unfinished(run_folder: str | Path) -> tuple[Unfinished, ...]:
+    """The partial records in a run folder."""
+    found = []
+    for folder in sorted(Path(run_folder).glob(f"{RECORD}{PARTIAL}*")):
+        text = folder.name.rpartition("-")[2]
+        if text.isdigit():
+            found.append(Unfinished(folder, int(text), _is_alive(int(text))))
+    return tuple(found)
+
+
+def new_run_folder(root: str | Path, name: str) -> Path:
+    """Creates and returns `<root>/<name>`, or `<name>.2`, `<name>.3`, … when it exists. Two processes never share one."""
+    parent = Path(root)
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        folder = parent / (name if number == 1 else f"{name}.{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError("unreachable")
+
+
+def _why_no_record(asked: Path) -> str:
+    if not asked.exists():
+        return f"record: {str(asked)!r} does not exist.\nGive a run folder (runs/…), or a folder with a status.json."
+    leftovers = unfinished(asked)
+    if leftovers:
+        state = "is still being written" if leftovers[0].alive else "is unfinished: its process was killed"
+        return f"{leftovers[0].folder}: this record {state}.\nThere is no status.json; run the configuration again."
+    return f"{asked}: no record here (no status.json).\nGive a run folder (runs/…), or a record folder."
+
+
+def _check_schema(folder: Path, data: Any) -> None:
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if not isinstance(schema, int) or schema < 1:
+        raise RecordError(f"{folder}: status.json or env.json has no schema number.\nExpected schema 1 to {SCHEMA}.")
+    if schema > SCHEMA:
+        raise RecordError(
+            f"{folder}: schema {schema} was written by a later specbench; this one reads up to schema {SCHEMA}.\n"
+            "Update specbench to read it."
+        )
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecordError(f"{file.parent}: {file.name} is missing.\nThe record is incomplete.") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{file}: not valid JSON: {_one_line(error)}") from None
+
+
+def _read_lines(file: Path, kind: type[Any]) -> Iterable[Any]:
+    if not file.is_file():
+        return
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    yield kind.model_validate_json(line)
+                except ValidationError as error:
+                    raise RecordError(f"{file}: line {number}: {_one_line(error)}") from None
+
+
+def _gpu_sample(row: Mapping[str, str]) -> GpuSample:
+    return GpuSample(
+        t_s=float(row["t_s"]),
+        phase=row["phase"],
+        gpu=int(row["gpu"]),
+        used_bytes=int(row["used_bytes"]),
+        free_bytes=int(row["free_bytes"]),
+        total_bytes=int(row["total_bytes"]),
+        utilization_pct=float(row["utilization_pct"]) if row["utilization_pct"] else None,
+        power_w=float(row["power_w"]) if row["power_w"] else None,
+    )
+
+
+def _read_maybe_compressed(file: Path) -> bytes:
+    data = file.read_bytes()
+    return gzip.decompress(data) if file.suffix == ".gz" else data
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            return True
+        return True
+    return False
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

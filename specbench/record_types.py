@@ -1,0 +1,113 @@
+"""What a record's JSON files hold, as checked values: how a run ended, and every request with its raw chunk times.
+
+Raw only: no percentile, no pool, no verdict is stored, so a better reader improves old records. Schema 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from .terms import Status
+
+SCHEMA = 1
+
+#: JSON has lists, a frozen value wants tuples.
+_Chunk = Annotated[tuple[float, int], BeforeValidator(lambda pair: tuple(pair) if isinstance(pair, list) else pair)]
+_AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+
+
+class Stored(BaseModel):
+    """Base of everything that is read back from a record: frozen, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class RequestTrace(Stored):
+    """One request as the client saw it. Times are seconds; of a replay they are in recorded time.
+
+    Failed is a request whose `error` is not None: no connection, an HTTP error, an error event inside a stream that
+    began with HTTP 200, a stream that ended without a token or before it said why, a connection that broke.
+    """
+
+    step: str  # name of the step, e.g. conc8-in1024
+    phase: Literal["warmup", "measured"]
+    index: int  # within the step, in the order of sending
+    concurrency: int | None = None  # closed loop: clients of the step
+    request_rate: float | None = None  # open loop: requests per second of the step
+    input_tokens: int
+    max_new_tokens: int
+    sent_s: float  # since the step began
+    sent_unix_s: float | None = None
+    http_status: int | None = None  # None: no response at all
+    chunks: Annotated[tuple[_Chunk, ...], _AsTuple] = ()  # (seconds since sending, tokens in the chunk)
+    end_s: float | None = None  # seconds since sending when the response was complete, or when it failed
+    output_tokens: int = 0
+    finish_reason: str | None = None  # length, stop, abort, …
+    error: str | None = None  # None: fine
+    meta_info: dict[str, Any] = {}  # the engine's own figures of the last chunk
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from sending to the first chunk; None when no token came."""
+        return self.chunks[0][0] if self.chunks else None
+
+    @property
+    def replayed_exactly(self) -> bool | None:
+        """Of a replay: whether this very request was recorded. None: not a replay."""
+        mark = self.meta_info.get("specbench_replay")
+        return mark.get("exact") if isinstance(mark, Mapping) else None
+
+
+class RunStatus(Stored):
+    """How a run ended. Written last: a record without it is unfinished."""
+
+    schema_: Literal[1] = Field(1, alias="schema")
+    status: Status
+    origin: Literal["recorded", "measured"]  # recorded: replayed or imported; measured: a real engine, just now
+    exit_code: int | None = (
+        None  # of the engine's process when it ended by itself; negative: a signal; None: not logged
+    )
+    reason: str  # one sentence, with the engine's own words where it gave any
+    started_unix_s: float | None = None
+    ended_unix_s: float | None = None
+    ready_s: float | None = None  # seconds from the start to ready; None: never ready, or not logged
+    phases: dict[str, float] = {}  # seconds that each phase took: start, warmup, one per step, stop
+    marks: dict[str, float] = {}  # seconds since the start at which something was seen, e.g. load_begin
+    flushes: dict[str, str] = {}  # step -> what the engine answered to the cache flush before it
+    notes: Annotated[tuple[str, ...], _AsTuple] = ()  # what a reader of the figures must know
+
+
+class Probe(Stored):
+    """A single recorded HTTP exchange outside the workload: oversize requests and the engine's own error bodies."""
+
+    case: str
+    path: str
+    sent: dict[str, Any] = {}  # the request's fields except the prompt
+    http_status: int | None = None
+    seconds: float | None = None
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """One NVML sample of one GPU."""
+
+    t_s: float  # since the start of the run
+    phase: str
+    gpu: int  # NVML index
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int
+    utilization_pct: float | None
+    power_w: float | None
+
+
+GPU_COLUMNS: tuple[str, ...] = tuple(GpuSample.__slots__)

@@ -1,0 +1,117 @@
+"""Writing one record: into a partial folder beside the target, forced to disk, renamed at the end. Never edited later."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from .config import RunConfig
+from .errors import RecordError
+from .params import dump_run
+from .record import PARTIAL, RunRecord
+from .record_types import GPU_COLUMNS, SCHEMA, GpuSample, Probe, RequestTrace, RunStatus
+
+#: A larger log is stored compressed.
+_COMPRESS_FROM_BYTES = 8 * 2**20
+
+
+class RecordWriter:
+    """Writes one record. `finish` makes it visible; leaving the `with` block without it removes what was written."""
+
+    def __init__(self, target: str | Path) -> None:
+        """`target` is the record's final folder, e.g. `<run folder>/record`. RecordError when it exists."""
+        self.target = Path(target)
+        if self.target.exists():
+            raise RecordError(f"{self.target}: exists. A record is written once; choose another folder (--out).")
+        self.folder = self.target.with_name(f"{self.target.name}{PARTIAL}{os.getpid()}")
+        self.folder.mkdir(parents=True)
+        self._done = False
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self._done:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def log_path(self) -> Path:
+        """Where the server's output goes while it runs."""
+        return self.folder / "server.log"
+
+    @property
+    def gpu_path(self) -> Path:
+        return self.folder / "gpu.csv"
+
+    def config(self, config: RunConfig) -> None:
+        self._text("config.yaml", dump_run(config))
+
+    def command(self, argv: Iterable[str]) -> None:
+        self._json("command.json", list(argv))
+
+    def env(self, env: Mapping[str, Any]) -> None:
+        self._json("env.json", {"schema": SCHEMA, **env})
+
+    def requests(self, traces: Iterable[RequestTrace]) -> None:
+        self._text("requests.jsonl", "".join(f"{trace.model_dump_json()}\n" for trace in traces))
+
+    def probes(self, probes: Iterable[Probe]) -> None:
+        self._text("probes.jsonl", "".join(f"{probe.model_dump_json()}\n" for probe in probes))
+
+    def gpu_samples(self, samples: Iterable[GpuSample]) -> None:
+        with self.gpu_path.open("w", newline="", encoding="utf-8") as text:
+            rows = csv.writer(text)
+            rows.writerow(GPU_COLUMNS)
+            rows.writerows(["" if value is None else value for value in astuple(sample)] for sample in samples)
+
+    def text(self, name: str, content: str, *, compress: bool = False) -> None:
+        """A file as the engine gave it: server_info.json, metrics.txt, …"""
+        if compress:
+            (self.folder / f"{name}.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
+        else:
+            self._text(name, content)
+
+    def finish(self, status: RunStatus) -> RunRecord:
+        """Writes the status, forces everything to disk and renames the folder to its final name."""
+        self._compress_log()
+        self._text("status.json", status.model_dump_json(by_alias=True, indent=1) + "\n")
+        for file in self.folder.iterdir():
+            _fsync(file)
+        _fsync(self.folder)
+        try:
+            self.folder.rename(self.target)
+        except OSError as error:
+            raise RecordError(
+                f"{self.target}: cannot be put in place ({error}).\nAnother run wrote it first?"
+            ) from None
+        self._done = True
+        _fsync(self.target.parent)
+        return RunRecord.open(self.target)
+
+    def _compress_log(self) -> None:
+        if not self.log_path.is_file() or self.log_path.stat().st_size < _COMPRESS_FROM_BYTES:
+            return
+        with self.log_path.open("rb") as plain, gzip.GzipFile(f"{self.log_path}.gz", "wb", mtime=0) as packed:
+            shutil.copyfileobj(plain, packed)
+        self.log_path.unlink()
+
+    def _json(self, name: str, data: Any) -> None:
+        self._text(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+    def _text(self, name: str, content: str) -> None:
+        (self.folder / name).write_text(content, encoding="utf-8")
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
