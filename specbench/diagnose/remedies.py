@@ -1,0 +1,208 @@
+"""Changes that reach what was asked, each checked by `predict` before it is named.
+
+In: a configuration, the budget that fell short, and what is wanted. Out: remedies, cheapest first. A change that the
+prediction does not show to serve is never offered; neither is one that this engine version would refuse, or that leaves
+no room for graphs and activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..budget import predict
+from ..budget_types import FreeMemory, MemoryBudget
+from ..config import RunConfig
+from ..engines import check
+from ..engines.sglang.command import flags_for
+from ..errors import SpecbenchError
+from ..terms import Basis, Limit
+from ..units import GIB, format_gib
+from .types import Remedy
+
+#: Graphs (0.1-1.2 GiB in the recordings) and the activations of a prefill chunk need about this much of the slack.
+LEAST_SLACK_BYTES = 2 * GIB
+
+#: Tried in this order: what costs no accuracy and no hardware first.
+_RATIOS = (0.9, 1.5, 2.5, 4.0, 8.0)
+_FRACTION_STEPS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2)
+_TP_SIZES = (2, 4, 8)
+_SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "max_input_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What remedies start from."""
+
+    config: RunConfig
+    budget: MemoryBudget  # on the better basis that there is
+    free: FreeMemory | None  # the logged free memory; None: only the configuration is known
+    wanted_requests: int
+    graphs_bytes: int  # as logged; 0 when not logged (then LEAST_SLACK_BYTES stands for them)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    set: Mapping[str, Any]
+    note: str
+    wanted: int  # running requests that the change promises
+    changes_results: bool = False
+
+
+def remedies(situation: Situation, *, most: int = 6) -> tuple[Remedy, ...]:
+    """At most `most` remedies: single changes first, pairs only when few single ones work."""
+    found: list[Remedy] = []
+    for group in (_server_changes(situation), _ask_less(situation), _pairs(situation), _more_gpus(situation)):
+        if group is not None:
+            found.extend(_working(situation, group))
+    return tuple(found[:most])
+
+
+def _working(situation: Situation, changes: Iterable[tuple[_Change, ...]]) -> Iterator[Remedy]:
+    """Of each ladder of ever larger changes, the first that serves."""
+    for ladder in changes:
+        for change in ladder:
+            remedy = _tried(situation, change)
+            if remedy is not None:
+                yield remedy
+                break
+
+
+def _tried(situation: Situation, change: _Change) -> Remedy | None:
+    try:
+        config = situation.config.replace(change.set)
+        if check(config):
+            return None
+        # Other weights per rank mean other free memory than the log's: then only the configuration is left to go by.
+        moved = any(key.startswith(("parallel.", "speculative.algorithm", "gpu.")) for key in change.set)
+        basis: Basis = "config" if moved or situation.free is None else "measured"
+        budget = predict(config, free=situation.free) if basis == "measured" else predict(config)
+    except SpecbenchError:
+        return None
+    running = _point(budget, "running_requests")
+    if budget.verdict != "serves" or running is None or running < change.wanted:
+        return None
+    slack = budget.terms["slack"].bytes
+    if slack is None or slack.point < max(LEAST_SLACK_BYTES, situation.graphs_bytes + GIB):
+        return None
+    return Remedy(
+        set=dict(change.set),
+        flags=flags_for(dict(change.set), situation.config.engine.version),
+        basis=basis,
+        predicted={limit: _point(budget, limit) for limit in _SHOWN},
+        verdict=budget.verdict,
+        note=f"{change.note}; leaves {format_gib(slack.point)} for graphs and activations",
+        changes_results=change.changes_results,
+    )
+
+
+def _point(budget: MemoryBudget, limit: Limit) -> int | None:
+    predicted = budget.limits.get(limit)
+    return predicted.value.point if predicted and predicted.value else None
+
+
+# ── what can be changed ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
+    memory, wanted = situation.config.memory, situation.wanted_requests
+    asked = memory.max_running_requests
+    # Nothing asked means that the engine's own default (48 with speculation) applies: then the wish is stated too.
+    extra: dict[str, Any] = {} if asked == wanted else {"memory.max_running_requests": wanted}
+    per_request = _point(situation.budget, "slots_per_request")
+    if per_request and not memory.disable_radix_cache:
+        slots = per_request * wanted
+        yield (
+            _Change(
+                {"memory.max_mamba_cache_size": slots, **extra},
+                f"{per_request} slots for each of {wanted} requests; the KV pool pays",
+                wanted,
+            ),
+        )
+    ratio = memory.mamba_full_memory_ratio or 0.9
+    yield tuple(
+        _Change({"memory.mamba_full_memory_ratio": value, **extra}, "more state, fewer KV tokens", wanted)
+        for value in _RATIOS
+        if value > ratio and memory.max_mamba_cache_size is None
+    )
+    if not memory.disable_radix_cache:
+        change: dict[str, Any] = {"memory.disable_radix_cache": True, **extra}
+        if memory.mamba_radix_cache_strategy != "auto":
+            change["memory.mamba_radix_cache_strategy"] = "auto"  # ≤ 0.5.13 refuses extra_buffer without a radix cache
+        yield (_Change(change, "one slot per request; no prefix is reused", wanted),)
+    yield _fewer_drafts(situation, extra)
+    fraction = memory.mem_fraction_static
+    if fraction is not None:
+        yield tuple(
+            _Change({"memory.mem_fraction_static": round(fraction + step, 4), **extra}, "takes from the slack", wanted)
+            for step in _FRACTION_STEPS
+            if fraction + step < 0.96
+        )
+    if memory.mamba_ssm_dtype in (None, "float32"):
+        yield (
+            _Change(
+                {"memory.mamba_ssm_dtype": "bfloat16", **extra},
+                "halves the recurrent state; its rounding changes results",
+                wanted,
+                changes_results=True,
+            ),
+        )
+
+
+def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Change, ...]:
+    section = situation.config.speculative
+    if section.algorithm == "none" or section.eagle_topk not in (None, 1):
+        return ()
+    now = situation.budget.details.get("draft_tokens")
+    width = now.point if now is not None else section.num_draft_tokens
+    if width is None:
+        return ()
+    changes = []
+    for fewer in (width * 3 // 4, width // 2, width // 4):
+        if fewer < 2:
+            continue
+        change: dict[str, Any] = {"speculative.num_draft_tokens": fewer, **extra}
+        if section.num_steps is not None:
+            change["speculative.num_steps"] = fewer - 1
+        changes.append(
+            _Change(
+                change,
+                f"{fewer} instead of {width} draft tokens: less scratch, shorter acceptance at most",
+                situation.wanted_requests,
+            )
+        )
+    return tuple(changes)
+
+
+def _ask_less(situation: Situation) -> Iterator[tuple[_Change, ...]]:
+    yield tuple(
+        _Change({"memory.max_running_requests": fewer}, f"asks for {fewer}: the rest queues at the client", fewer)
+        for fewer in range(situation.wanted_requests - 1, 0, -1)
+    )
+
+
+def _pairs(situation: Situation) -> Iterator[tuple[_Change, ...]]:
+    singles = [change for ladder in _server_changes(situation) for change in ladder]
+    radix = [c for c in singles if "memory.disable_radix_cache" in c.set]
+    half = [c for c in singles if "memory.mamba_ssm_dtype" in c.set]
+    drafts = [c for c in singles if "speculative.num_draft_tokens" in c.set]
+    for first, second in ((radix, drafts), (half, drafts), (radix, half)):
+        yield tuple(
+            _Change({**a.set, **b.set}, f"{a.note}; {b.note}", a.wanted, a.changes_results or b.changes_results)
+            for a in first
+            for b in second
+        )
+
+
+def _more_gpus(situation: Situation) -> Iterator[tuple[_Change, ...]]:
+    parallel = situation.config.parallel
+    yield tuple(
+        _Change(
+            {"parallel.tp_size": size, "gpu.count": size * parallel.pp_size},
+            f"{size} GPUs: weights, state and scratch are split",
+            situation.wanted_requests,
+        )
+        for size in _TP_SIZES
+        if size > parallel.tp_size
+    )

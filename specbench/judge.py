@@ -1,0 +1,52 @@
+"""Budgets on both bases for one configuration and what it logged. The only caller of `predict` with logged memory.
+
+"config": nothing measured. "measured": the same solver with the log's own free memory (minimum over ranks, as the
+engine takes it) and with the fraction the engine resolved; absent when the log has no free memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .budget import measured_free, predict
+from .budget_types import FreeMemory, MemoryBudget
+from .config import RunConfig
+from .engines.contract import PoolReport
+from .terms import Basis
+from .units import Quantity
+
+
+def budgets(config: RunConfig, report: PoolReport) -> dict[Basis, MemoryBudget]:
+    """basis -> budget. ConfigError or SpecError when the configuration cannot be sized at all."""
+    found: dict[Basis, MemoryBudget] = {"config": predict(config)}
+    free = logged_free(config, report)
+    if free is not None:
+        found["measured"] = predict(as_resolved(config, report), free=free)
+    return found
+
+
+def logged_free(config: RunConfig, report: PoolReport) -> FreeMemory | None:
+    """Free memory as logged, narrowed by the known offsets. None when the log has no such lines."""
+    pre, post = _least(report.pre.values()), _least(report.post.values())
+    if pre is None or post is None:
+        return None
+    return measured_free(
+        config.engine.sizing or config.engine.version,
+        config.speculative.algorithm,
+        config.parallel.tp_size,
+        config.gpu.name,
+        pre,
+        post,
+    )
+
+
+def as_resolved(config: RunConfig, report: PoolReport) -> RunConfig:
+    """The configuration with the static fraction that the engine resolved, when none was given."""
+    fraction = report.requested.get("mem_fraction_static")
+    if config.memory.mem_fraction_static is not None or not isinstance(fraction, float):
+        return config
+    return config.replace({"memory.mem_fraction_static": fraction})
+
+
+def _least(quantities: Iterable[Quantity]) -> Quantity | None:
+    return min(quantities, key=lambda quantity: quantity.bytes, default=None)
