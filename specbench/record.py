@@ -53,7 +53,7 @@ class RunRecord:
 
     @classmethod
     def open(cls, path: str | Path) -> RunRecord:
-        """The record in `path`: a record folder, or a run folder that contains `record/`. RecordError: there is none."""
+        """The record in `path`: a record folder, or a run folder with a `record/` in it. RecordError: there is none."""
         asked = Path(path)
         folder = next((f for f in (asked, asked / RECORD) if (f / "status.json").is_file()), None)
         if folder is None:
@@ -162,7 +162,7 @@ def unfinished(run_folder: str | Path) -> tuple[Unfinished, ...]:
 
 
 def new_run_folder(root: str | Path, name: str) -> Path:
-    """Creates and returns `<root>/<name>`, or `<name>.2`, `<name>.3`, … when it exists. Two processes never share one."""
+    """Creates and returns `<root>/<name>`, or `<name>.2`, … when it exists. Two processes never get the same."""
     parent = Path(root)
     parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):

@@ -1,9 +1,10 @@
-"""Writing one record: into a partial folder beside the target, forced to disk, renamed at the end. Never edited later."""
+"""Writing one record: into a partial folder beside the target, forced to disk, renamed at the end; never edited."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -107,6 +108,10 @@ class RecordWriter:
 
     def _text(self, name: str, content: str) -> None:
         (self.folder / name).write_text(content, encoding="utf-8")
+
+
+def sha256_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _fsync(path: Path) -> None:

@@ -1,0 +1,68 @@
+"""How a run ended, from what the process did and what its log says. The rule is one function, for runs and imports.
+
+served     became ready and ran until we stopped it
+refused    declined to start: an argument or sizing error, or out of memory while starting
+crashed    ended by itself after it was ready, or by an error of another kind while starting
+timed_out  was neither ready nor gone when the time was up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .engines.contract import Failure
+from .terms import Status
+
+#: Errors by which an engine declines a configuration (names of `contract.Failure.kind`).
+REFUSAL_KINDS = frozenset(
+    {
+        "bad_arguments",
+        "state_pool_too_small",
+        "weights_leave_no_room",
+        "not_enough_memory",
+        "zero_requests",
+        "cuda_oom",
+        "graph_capture_failed",
+        "memory_unbalanced",
+        "memory_pool_too_small",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    status: Status
+    exit_code: int | None  # None: the process did not end by itself
+    reason: str
+
+
+def classify(
+    *,
+    ready: bool,
+    ended_by_itself: bool,
+    exit_code: int | None,
+    failures: Sequence[Failure],
+    timeout_s: float | None = None,
+) -> Ending:
+    """`failures` as read from the log, the first is the cause; `timeout_s` when the wait for readiness ran out."""
+    cause = _in_words(failures[0]) if failures else "the log names no cause"
+    code = "" if exit_code is None else f" ({_code_in_words(exit_code)})"
+    if timeout_s is not None:
+        return Ending(status="timed_out", exit_code=None, reason=f"not ready after {timeout_s:g} s; {cause}")
+    if ready and not ended_by_itself:
+        return Ending(status="served", exit_code=None, reason="ready, and ran until it was stopped")
+    if ready:
+        return Ending(status="crashed", exit_code=exit_code, reason=f"ended while serving{code}: {cause}")
+    if failures and (failures[0].kind in REFUSAL_KINDS or failures[0].phase == "arguments"):
+        return Ending(status="refused", exit_code=exit_code, reason=f"refused to start{code}: {cause}")
+    return Ending(status="crashed", exit_code=exit_code, reason=f"ended while starting{code}: {cause}")
+
+
+def _in_words(failure: Failure) -> str:
+    text = " ".join(failure.text.split())
+    return f"{failure.exception}: {text}" if failure.exception and failure.exception not in text else text
+
+
+def _code_in_words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,258 @@
+"""The supervisor against real process trees: nothing of a tree may outlive its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from specbench import supervisor
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
+ROOT = Path(supervisor.__file__).parents[1]
+
+
+class Supervised:
+    """A real supervisor process with its pipes."""
+
+    def __init__(self, folder: Path, program: str, grace_s: float = 0.4) -> None:
+        script = folder / "engine.py"
+        script.write_text(textwrap.dedent(program))
+        self.log = folder / "engine.log"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "specbench.supervisor"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        order = {
+            "argv": [sys.executable, str(script)],
+            "env": dict(os.environ),
+            "log": str(self.log),
+            "cwd": str(folder),
+            "grace_s": grace_s,
+        }
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def event(self, kind: str, timeout_s: float = 10.0) -> dict[str, Any]:
+        """The next event, which must be of this kind."""
+        assert self.process.stdout
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
+        assert ready, f"no event within {timeout_s} s, waited for {kind}"
+        event: dict[str, Any] = json.loads(self.process.stdout.readline())
+        assert event["event"] == kind, event
+        return event
+
+    def said(self, *words: str, timeout_s: float = 10.0) -> list[int]:
+        """Waits until the engine has printed each of `words` followed by a pid; returns the pids."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            lines = dict(line.split() for line in self.log.read_text().splitlines() if len(line.split()) == 2)
+            if all(word in lines for word in words):
+                return [int(lines[word]) for word in words]
+            assert time.monotonic() < deadline, (words, lines)
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe and not pipe.closed:
+                pipe.close()
+        self.process.wait(10)
+
+
+def gone(pid: int, timeout_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+STUBBORN = """
+    import os, signal, subprocess, sys, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("engine", os.getpid(), flush=True)
+    worker = ("import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+              "print('worker', os.getpid(), flush=True); time.sleep(600)")
+    subprocess.Popen([sys.executable, "-c", worker])
+    time.sleep(600)
+"""
+
+ESCAPING = """
+    import os, sys, time
+    print("engine", os.getpid(), flush=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            # No parent of the tree, a session of its own, and not even the mark in its environment.
+            os.execve(sys.executable, [sys.executable, "-c",
+                "import os, time; os.setsid(); print('escaped', os.getpid(), flush=True); time.sleep(600)"], {})
+        os._exit(0)
+    os.wait()
+    time.sleep(600)
+"""
+
+
+def test_a_tree_that_ignores_sigterm_is_killed_and_reported(tmp_path: Path) -> None:
+    run = Supervised(tmp_path, STUBBORN)
+    run.event("started")
+    engine, worker = run.said("engine", "worker")
+    assert run.process.stdin
+    run.process.stdin.write(b"stop\n")
+    run.process.stdin.flush()
+    assert run.event("stopping")["why"] == "asked"
+    end = run.event("gone")
+    assert set(end["killed"]) == {engine, worker}
+    assert gone(engine, 0.1) and gone(worker, 0.1)
+    run.close()
+
+
+def test_a_double_forked_grandchild_in_its_own_session_without_the_mark_is_found(tmp_path: Path) -> None:
+    run = Supervised(tmp_path, ESCAPING)
+    run.event("started")
+    engine, escaped = run.said("engine", "escaped")
+    assert os.getsid(escaped) != os.getsid(engine)
+    assert run.process.stdin
+    run.process.stdin.close()  # what happens when the kernel ends in any way
+    assert run.event("stopping")["why"] == "the control pipe closed"
+    run.event("gone")
+    assert gone(engine, 0.1) and gone(escaped, 0.1)
+    run.close()
+
+
+def test_a_killed_kernel_takes_the_tree_with_it(tmp_path: Path) -> None:
+    """A stand-in for the Jupyter kernel starts the supervisor and is ended by SIGKILL."""
+    (tmp_path / "engine.py").write_text(textwrap.dedent(STUBBORN))
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(
+        textwrap.dedent(
+            """
+            import json, os, subprocess, sys, time
+            process = subprocess.Popen([sys.executable, "-m", "specbench.supervisor"], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, start_new_session=True)
+            order = {"argv": [sys.executable, "engine.py"], "env": dict(os.environ), "log": "engine.log",
+                     "grace_s": 0.2}
+            process.stdin.write(json.dumps(order).encode() + b"\\n")
+            process.stdin.flush()
+            print(process.pid, flush=True)
+            time.sleep(600)
+            """
+        )
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(kernel)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout
+    supervisor_pid = int(process.stdout.readline())
+    log = tmp_path / "engine.log"
+    deadline = time.monotonic() + 10
+    while not (log.exists() and log.read_text().count("\n") >= 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    pids = [int(line.split()[1]) for line in log.read_text().splitlines()]
+    process.kill()
+    process.wait(5)
+    process.stdout.close()
+    assert all(gone(pid) for pid in (*pids, supervisor_pid))
+
+
+def test_an_engine_that_ends_by_itself_is_reported_with_its_code_and_its_workers_are_ended(tmp_path: Path) -> None:
+    run = Supervised(
+        tmp_path,
+        """
+        import os, subprocess, sys
+        worker = "import os, time; print('worker', os.getpid(), flush=True); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", worker], stdout=subprocess.PIPE, start_new_session=True)
+        print(child.stdout.readline().decode(), flush=True)
+        os._exit(7)
+        """,
+    )
+    run.event("started")
+    assert run.event("exited")["exit_code"] == 7
+    assert run.event("stopping")["why"] == "the engine ended by itself"
+    run.event("gone")
+    (worker,) = run.said("worker")
+    assert gone(worker, 0.1)
+    run.close()
+
+
+def test_a_signal_that_ended_the_engine_is_a_negative_code(tmp_path: Path) -> None:
+    run = Supervised(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    run.event("started")
+    assert run.event("exited")["exit_code"] == -9
+    run.close()
+
+
+def test_a_polite_engine_gets_its_grace_and_is_not_killed(tmp_path: Path) -> None:
+    run = Supervised(
+        tmp_path,
+        """
+        import os, signal, sys, time
+        def leave(*_):
+            print("left", os.getpid(), flush=True)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        print("engine", os.getpid(), flush=True)
+        time.sleep(600)
+        """,
+        grace_s=10.0,
+    )
+    run.event("started")
+    run.said("engine")
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.event("stopping")["why"] == "signal"
+    assert run.event("gone")["killed"] == []
+    run.said("left")
+    run.close()
+
+
+def test_a_program_that_does_not_exist_is_reported_not_raised(tmp_path: Path) -> None:
+    order = {"argv": [str(tmp_path / "absent")], "env": {}, "log": str(tmp_path / "log")}
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench.supervisor"],
+        input=json.dumps(order) + "\n",
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=20,
+    )
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["event"] == "failed"
+    assert "FileNotFoundError" in done.stdout
+
+
+def test_memory_back_at_baseline_is_waited_for() -> None:
+    readings = iter([{0: 9 * 2**30}, {0: 5 * 2**30}, {0: 600 * 2**20}])
+    assert supervisor._until_baseline(lambda: next(readings), {0: 590 * 2**20}) == "back at baseline"
+    assert next(readings, None) is None  # all three were needed
+
+
+def test_without_nvml_the_report_says_so(tmp_path: Path) -> None:
+    probe = supervisor.nvml_probe()
+    if callable(probe):
+        pytest.skip("this machine has NVML")
+    run = Supervised(tmp_path, "pass")
+    run.event("started")
+    run.event("exited")
+    run.event("stopping")
+    assert run.event("gone")["gpu_memory"].startswith("not checked: ")
+    run.close()
