@@ -19,7 +19,7 @@ from ..units import Quantity
 class Line:
     """A line of evidence, cleaned of colours and control characters."""
 
-    line: int  # 1-based, physical line in the file
+    line: int | None  # 1-based, physical line in the file; None: evidence of another kind (a request)
     text: str
 
 

@@ -1,0 +1,138 @@
+"""What happened, why, and what to change: one diagnosis of a record or of a bare log.
+
+A rule is a function of a `Case` that returns findings; it is registered by being listed in RULES. Findings come in the
+order of what they cost: fatal, costly, notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..budget_types import MemoryBudget
+from ..config import RunConfig
+from ..ending import classify
+from ..engines.contract import PoolReport, ServerLog
+from ..engines.sglang import logs
+from ..errors import LogFormatError, SpecbenchError
+from ..judge import budgets, logged_free
+from ..pools import report
+from ..reconcile import reconcile
+from ..record import RunRecord
+from ..record_types import RequestTrace
+from ..terms import Basis, Limit, Origin, Status
+from .case import Case
+from .fromlog import config_of_log
+from .rules_limits import capped, context_above_pool
+from .rules_serving import overflow, prefix_hits, queue_with_room, slow_first
+from .rules_start import failed
+from .types import Diagnosis, Finding, Remedy
+
+__all__ = ["RULES", "Case", "Diagnosis", "Finding", "Remedy", "of_log", "of_path", "of_record"]
+
+RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
+    failed,
+    capped,
+    context_above_pool,
+    overflow,
+    queue_with_room,
+    slow_first,
+    prefix_hits,
+)
+
+_ORDER = {"fatal": 0, "costly": 1, "notice": 2}
+
+
+def of_path(path: str | Path) -> Diagnosis:
+    """A record's folder, a log file, or "-" for standard input."""
+    if str(path) == "-":
+        return of_log(sys.stdin.buffer, name="standard input")
+    found = Path(path)
+    return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found)
+
+
+def of_record(record: RunRecord) -> Diagnosis:
+    """The diagnosis of a record. Everything is read and predicted anew."""
+    log = logs.read(record.log_path, name=record.log_path.name)
+    pools = report(log, record.server_info())
+    case = _case(record.config, log, pools, record.status.status, record.requests())
+    return _diagnosis(case, name=record.name, source=str(record.folder), origin=record.origin)
+
+
+def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:
+    """The diagnosis of a bare log: a path, or an open binary stream. LogFormatError when nothing in it is known."""
+    path = source if isinstance(source, Path) else None
+    if path is not None and not path.exists():
+        raise LogFormatError(f"{path}: there is no such file or folder.\nGive a record's folder, a server log, or -.")
+    label = name or (path.name if path else "log")
+    log = logs.read(source, name=label)
+    if not logs.recognised(log):
+        raise LogFormatError(
+            f"{label}: {log.lines_total:,} lines, and none is a known line of an SGLang server.\n"
+            "Give the whole output of the server (stdout and stderr), from its start."
+        )
+    pools = report(log)
+    config, assumptions = config_of_log(log, pools, label)
+    case = _case(config, log, pools, _status(log), ())
+    return _diagnosis(case, name=label, source=str(path or label), origin="recorded", assumptions=assumptions)
+
+
+def _case(
+    config: RunConfig | None,
+    log: ServerLog,
+    pools: PoolReport,
+    status: Status | None,
+    requests: Sequence[RequestTrace],
+) -> Case:
+    found: Mapping[Basis, MemoryBudget] = {}
+    free = None
+    if config is not None:
+        # A configuration that cannot be sized (a model or an algorithm we do not know) still has a log to read.
+        with contextlib.suppress(SpecbenchError):
+            free = logged_free(config, pools)
+            found = budgets(config, pools)
+    return Case(config=config, log=log, pools=pools, budgets=found, free=free, status=status, requests=requests)
+
+
+def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumptions: tuple[str, ...] = ()) -> Diagnosis:
+    findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
+    running = [value for value in case.column("running_requests") if value is not None]
+    resolved: dict[Limit, int | None] = {
+        "running_requests": case.pools.running_requests,
+        "state_slots": case.pools.state_slots,
+        "kv_tokens": case.pools.kv_tokens,
+        "context_len": case.pools.context_len,
+        "max_input_tokens": case.pools.max_input_tokens,
+    }
+    return Diagnosis(
+        name=name,
+        source=source,
+        origin=origin,
+        engine=case.log.engine,
+        version=case.config.engine.version if case.config else case.log.version,
+        version_range=case.log.version_range,
+        status=case.status,
+        config=case.config,
+        requested={**case.pools.requested, "running_requests": case.asked_requests},
+        resolved=resolved,
+        served=max(running, default=None),
+        log=case.log,
+        pools=case.pools,
+        budgets=case.budgets,
+        reconciliation=reconcile(case.budgets, case.pools),
+        findings=tuple(findings),
+        unread=case.log.unread,
+        assumptions=assumptions,
+    )
+
+
+def _status(log: ServerLog) -> Status | None:
+    """How a bare log ended. None: neither ready nor failed (it is cut off, or still running)."""
+    if log.failures:
+        failure = log.failures[0]
+        if log.ready_line is not None and failure.line > log.ready_line:
+            return "crashed"
+        return classify(ready=False, ended_by_itself=True, exit_code=None, failures=log.failures).status
+    return "served" if log.ready_line is not None else None

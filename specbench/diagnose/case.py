@@ -1,0 +1,85 @@
+"""Everything a rule may look at, gathered once: configuration, log, pools, budgets, requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..budget_types import FreeMemory, MemoryBudget
+from ..config import RunConfig
+from ..engines.contract import Line, PoolReport, ServerLog
+from ..record_types import RequestTrace
+from ..terms import Basis, Limit, Status
+from .remedies import Situation, remedies
+from .types import Remedy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One run or log, as the rules see it."""
+
+    config: RunConfig | None  # None: too little is known to predict
+    log: ServerLog
+    pools: PoolReport
+    budgets: Mapping[Basis, MemoryBudget]
+    free: FreeMemory | None  # logged, narrowed
+    status: Status | None
+    requests: Sequence[RequestTrace]  # empty for a bare log
+
+    @property
+    def budget(self) -> MemoryBudget | None:
+        """The better founded budget."""
+        return self.budgets.get("measured") or self.budgets.get("config")
+
+    @property
+    def asked_requests(self) -> int | None:
+        """Running requests that were asked for. None: not given."""
+        if self.config is not None and self.config.memory.max_running_requests is not None:
+            return self.config.memory.max_running_requests
+        asked = self.pools.requested.get("running_requests")
+        return asked if isinstance(asked, int) else None
+
+    @property
+    def wanted_requests(self) -> int | None:
+        """Asked per attention-DP rank, the unit in which the engine resolves."""
+        asked = self.asked_requests
+        if asked is None or self.config is None or not self.config.parallel.enable_dp_attention:
+            return asked
+        return asked // self.config.parallel.dp_size
+
+    def line(self, number: int | None) -> tuple[Line, ...]:
+        """The line as evidence, when it is known."""
+        text = self.log.evidence.get(number) if number is not None else None
+        return (Line(line=number, text=text),) if number is not None and text is not None else ()
+
+    def limit(self, limit: Limit) -> int | None:
+        """As predicted on the better basis."""
+        predicted = self.budget.limits.get(limit) if self.budget else None
+        return predicted.value.point if predicted and predicted.value else None
+
+    def remedies(self, *, wanted: int | None = None) -> tuple[Remedy, ...]:
+        """Changes by which the prediction serves `wanted` requests (default: those asked for)."""
+        target = wanted if wanted is not None else self.wanted_requests
+        if self.config is None or self.budget is None or target is None:
+            return ()
+        graphs = sum(pools.graphs.bytes for pools in self.pools.ranks if pools.graphs is not None)
+        ranks = max(1, len({pools.rank for pools in self.pools.ranks}))
+        return remedies(
+            Situation(
+                config=self.config,
+                budget=self.budget,
+                free=self.free,
+                wanted_requests=target,
+                graphs_bytes=graphs // ranks,
+            )
+        )
+
+    def pool_lines(self) -> tuple[Line, ...]:
+        """The state pool line and the first KV line of the first rank: what the engine got."""
+        numbers = [pool.line for pool in self.log.state_pools[:1]] + [pool.line for pool in self.log.kv_pools[:1]]
+        return tuple(line for number in numbers for line in self.line(number))
+
+    def column(self, name: str) -> list[Any]:
+        """A column of the decode lines."""
+        return list(self.log.decode.get(name, ()))

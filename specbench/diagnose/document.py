@@ -1,0 +1,114 @@
+"""A diagnosis as JSON-safe values, schema 1. Unknown is null; sizes are bytes per rank; counts are integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..engines.contract import Line, RankPools
+from ..reconcile import Row
+from ..units import Interval, Quantity
+from .types import Diagnosis, Finding, Remedy
+
+SCHEMA = 1
+
+
+def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The document that `specbench diagnose --json` prints."""
+    return {
+        "schema": SCHEMA,
+        "name": diagnosis.name,
+        "source": diagnosis.source,
+        "origin": diagnosis.origin,
+        "engine": {
+            "name": diagnosis.engine,
+            "version": diagnosis.version,
+            "version_range": list(diagnosis.version_range),
+        },
+        "status": diagnosis.status,
+        "requested": dict(diagnosis.requested),
+        "resolved": dict(diagnosis.resolved),
+        "served": {"running_requests": diagnosis.served},
+        "pools": [_pool(pools) for pools in diagnosis.pools.ranks],
+        "disagreements": list(diagnosis.pools.disagreements),
+        "reconciliation": [_row(row) for row in diagnosis.reconciliation.rows],
+        "findings": [_finding(finding) for finding in diagnosis.findings],
+        "unread": _lines(diagnosis.unread),
+        "assumptions": list(diagnosis.assumptions),
+    }
+
+
+def _pool(pools: RankPools) -> dict[str, Any]:
+    sizes = {
+        "weights_bytes": pools.weights,
+        "conv_bytes": pools.state_conv,
+        "ssm_bytes": pools.state_ssm,
+        "scratch_ssm_bytes": pools.scratch_ssm,
+        "scratch_conv_bytes": pools.scratch_conv,
+        "k_bytes": pools.k,
+        "v_bytes": pools.v,
+        "kv_bytes": pools.kv,
+        "graphs_bytes": pools.graphs,
+        "available_bytes": pools.available,
+    }
+    return {
+        "rank": pools.rank,
+        "role": pools.role,
+        "state_slots": pools.state_slots,
+        "kv_tokens": pools.kv_tokens,
+        "dtype": pools.dtype,
+        "label": pools.label,
+        **{name: quantity.bytes if quantity else None for name, quantity in sizes.items()},
+        "resolution_bytes": _resolution(sizes.values()),
+    }
+
+
+def _resolution(quantities: Iterable[Quantity | None]) -> int | None:
+    """Half of the last digit that the log prints: the coarsest of the row's figures."""
+    return max((quantity.resolution_bytes for quantity in quantities if quantity), default=None)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "term": row.term,
+        "rank": row.rank,
+        "role": row.role,
+        "basis": row.basis,
+        "unit": row.unit,
+        "predicted": _interval(row.predicted),
+        "observed": row.observed,
+        "tolerance": row.tolerance,
+        "delta": row.delta,
+        "verdict": row.verdict,
+        "attribution": row.attribution,
+        "line": row.line,
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, int] | None:
+    return None if interval is None else {"low": interval.low, "point": interval.point, "high": interval.high}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.id,
+        "cause": finding.cause,
+        "severity": finding.severity,
+        "evidence": _lines(finding.evidence),
+        "remedies": [_remedy(remedy) for remedy in finding.remedies],
+    }
+
+
+def _remedy(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "set": dict(remedy.set),
+        "flags": remedy.flags,
+        "basis": remedy.basis,
+        "predicted": {"verdict": remedy.verdict, **remedy.predicted},
+        "note": remedy.note,
+        "changes_results": remedy.changes_results,
+    }
+
+
+def _lines(lines: Iterable[Line]) -> list[dict[str, Any]]:
+    return [{"line": line.line, "text": line.text} for line in lines]

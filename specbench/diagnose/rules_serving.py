@@ -1,0 +1,152 @@
+"""Rules about the requests themselves: overflow, slow first requests, prefix hits, queues beside empty pools."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+
+from ..engines.contract import Line
+from ..record_types import RequestTrace
+from ..units import format_count
+from .case import Case
+from .types import Finding
+
+#: HTTP errors of all SGLang versions (0.5.6-0.5.23) for requests that are too long.
+_CONTEXT = re.compile(r"longer than the model's context length|exceeds the model's maximum context length")
+_POOL = re.compile(r"exceeds the maximum allowed length")
+
+#: The first request of a shape compiles kernels: it is called slow from this factor on, and from this many seconds.
+_SLOW_FACTOR, _SLOW_S = 3.0, 0.3
+#: A pool has room below this usage; a queue is no accident from this share of the decode lines on.
+_ROOM, _OFTEN = 0.5, 0.2
+
+
+def overflow(case: Case) -> tuple[Finding, ...]:
+    """Requests that the engine refused because they do not fit the context, or the pool."""
+    findings = []
+    for finding_id, pattern, what in (
+        ("context-overflow", _CONTEXT, "the context length"),
+        ("pool-overflow", _POOL, "the KV pool"),
+    ):
+        refused = [request for request in case.requests if request.error and pattern.search(request.error)]
+        if not refused:
+            continue
+        first = refused[0]
+        total = first.input_tokens + first.max_new_tokens
+        limit = case.pools.context_len if finding_id == "context-overflow" else case.pools.max_input_tokens
+        findings.append(
+            Finding(
+                id=finding_id,
+                cause=(
+                    f"{len(refused)} requests do not fit {what}: {first.input_tokens:,} input + "
+                    f"{first.max_new_tokens:,} output = {total:,} tokens against {format_count(limit)}."
+                ),
+                severity="costly",
+                evidence=(Line(line=None, text=f"step {first.step}, request {first.index}: {first.error}"),),
+            )
+        )
+    return tuple(findings)
+
+
+def slow_first(case: Case) -> tuple[Finding, ...]:
+    """The first request of a run that pays for compilation. Only told: a warm-up keeps it out of the figures."""
+    ok = [request for request in case.requests if request.ok and request.ttft_s is not None]
+    if len(ok) < 3:
+        return ()
+    first = ok[0]
+    # Only requests that ran alone compare with the first one: others also waited in the queue.
+    alone = [r.ttft_s for r in ok[1:] if r.concurrency == 1 and r.ttft_s is not None]
+    if not alone or first.ttft_s is None:
+        return ()
+    usual = statistics.median(alone)
+    if first.ttft_s < usual * _SLOW_FACTOR or first.ttft_s - usual < _SLOW_S:
+        return ()
+    measured = first.phase == "measured"
+    where = "in the measured part: raise workload.warmup" if measured else "in the warm-up, so not in the figures"
+    text = (
+        f"step {first.step}, request {first.index}: TTFT {first.ttft_s:.3f} s for {first.input_tokens:,} input tokens"
+    )
+    return (
+        Finding(
+            id="slow-first-request",
+            cause=(
+                f"The first request took {first.ttft_s:.2f} s to its first token, later single ones {usual:.2f} s: "
+                f"kernels are compiled on first use ({where})."
+            ),
+            severity="costly" if measured else "notice",
+            evidence=(Line(line=None, text=text),),
+        ),
+    )
+
+
+def prefix_hits(case: Case) -> tuple[Finding, ...]:
+    """Prompts that were found in the prefix cache: then TTFT says nothing about prefill."""
+    measured = [request for request in case.requests if request.phase == "measured" and request.ok]
+    hits = [(request, _cached(request)) for request in measured]
+    found = [(request, cached) for request, cached in hits if cached > 0]
+    if found:
+        share = sum(cached for _, cached in found) / max(1, sum(request.input_tokens for request in measured))
+        request, cached = found[0]
+        line = Line(line=None, text=f"step {request.step}, request {request.index}: cached_tokens {cached}")
+        return (_hits(f"{len(found)} of {len(measured)} measured requests", share, (line,)),)
+    if case.requests:
+        return ()
+    new = sum(value or 0 for value in case.log.prefill.get("new_tokens", ()))
+    cached_total = sum(value or 0 for value in case.log.prefill.get("cached_tokens", ()))
+    if cached_total == 0:
+        return ()
+    at = next(i for i, value in enumerate(case.log.prefill["cached_tokens"]) if value)
+    number = case.log.prefill["line"][at]
+    return (_hits("Prompts", cached_total / (new + cached_total), case.line(number)),)
+
+
+def _hits(who: str, share: float, evidence: tuple[Line, ...]) -> Finding:
+    return Finding(
+        id="prefix-cache-hits",
+        cause=(
+            f"{who} were found in the prefix cache ({share:.0%} of their input tokens): "
+            "time to first token is shorter than without the cache."
+        ),
+        severity="notice",
+        evidence=evidence,
+    )
+
+
+def _cached(request: RequestTrace) -> int:
+    value = request.meta_info.get("cached_tokens")
+    return value if isinstance(value, int) else 0
+
+
+def queue_with_room(case: Case) -> tuple[Finding, ...]:
+    """Requests wait although pools have room: the limit of running requests is what holds them."""
+    queued, usage, running = case.column("queued_requests"), case.column("token_usage"), case.column("running_requests")
+    waiting = [
+        row
+        for row, (q, u, r) in enumerate(zip(queued, usage, running, strict=True))
+        if q and r and u is not None and u < _ROOM
+    ]
+    if not waiting or len(waiting) < _OFTEN * len(queued):
+        return ()
+    limit = case.pools.running_requests
+    worst = max(waiting, key=lambda row: queued[row])
+    most = max(running[row] for row in waiting)
+    if limit is not None and most < limit:
+        return ()
+    return (
+        Finding(
+            id="queue-with-room",
+            cause=(
+                f"Up to {queued[worst]} requests wait while {running[worst]} run and the KV pool is "
+                f"{usage[worst]:.0%} full ({len(waiting)} of {len(queued)} decode lines): not memory but the limit of "
+                f"{format_count(limit)} running requests holds them."
+            ),
+            severity="costly",
+            evidence=_rows(case, (waiting[0], worst)),
+        ),
+    )
+
+
+def _rows(case: Case, rows: Sequence[int]) -> tuple[Line, ...]:
+    numbers = case.column("line")
+    return tuple(line for row in dict.fromkeys(rows) for line in case.line(numbers[row]))

@@ -1,0 +1,154 @@
+"""Rules about starts that failed and servers that died. One function per cause; each returns its findings."""
+
+from __future__ import annotations
+
+from ..engines.contract import Failure, Line
+from ..units import format_count, format_gib, gib
+from .case import Case
+from .types import Finding
+
+#: failure kind -> finding id. What is not here is a crash of its own kind.
+_IDS = {
+    "bad_arguments": "refused-arguments",
+    "state_pool_too_small": "refused-state-pool",
+    "zero_requests": "refused-state-pool",
+    "weights_leave_no_room": "refused-weights",
+    "not_enough_memory": "refused-no-memory",
+    "memory_pool_too_small": "refused-no-memory",
+    "memory_unbalanced": "refused-unbalanced",
+    "graph_capture_failed": "out-of-memory-graphs",
+}
+
+
+def failed(case: Case) -> tuple[Finding, ...]:
+    """The first failure of the log is the cause; those after it (SIGQUIT, killed children) are consequences."""
+    if not case.log.failures:
+        return _silent_end(case)
+    failure = case.log.failures[0]
+    after_ready = case.log.ready_line is not None and failure.line > case.log.ready_line
+    finding_id = _id(failure, after_ready)
+    evidence = (*_shortage_lines(case, finding_id), *_failure_lines(case, failure))
+    wants_remedies = finding_id.startswith(("refused-state", "refused-weights", "refused-no", "out-of-memory"))
+    return (
+        Finding(
+            id=finding_id,
+            cause=_cause(case, failure, finding_id),
+            severity="fatal",
+            evidence=evidence,
+            remedies=case.remedies() if wants_remedies else (),
+        ),
+    )
+
+
+def _id(failure: Failure, after_ready: bool) -> str:
+    if failure.kind == "cuda_oom" or "OutOfMemory" in (failure.exception or ""):
+        where = "serving" if after_ready else {"pools": "pools", "graphs": "graphs"}.get(failure.phase, "start")
+        return f"out-of-memory-{where}"
+    known = _IDS.get(failure.kind)
+    if known is not None:
+        return known
+    if after_ready:
+        return "crashed-serving"
+    return "refused-arguments" if failure.phase == "arguments" else "crashed-start"
+
+
+def _cause(case: Case, failure: Failure, finding_id: str) -> str:
+    said = f"{failure.exception}: {failure.text}" if failure.exception else failure.text
+    said = said if len(said) <= 240 else said[:237] + "…"
+    slots, per_request = case.pools.state_slots, case.limit("slots_per_request")
+    asked = case.wanted_requests
+    match finding_id:
+        case "refused-state-pool" if slots is not None and per_request:
+            return (
+                f"The state pool got {slots} slots and one request needs {per_request}: {slots} // {per_request} = "
+                f"{slots // per_request} requests can run, so the server refuses to start.{_scratch(case)}"
+            )
+        case "refused-state-pool":
+            return f"The state pool is too small for a single request.{_scratch(case)} The engine says: {said}"
+        case "refused-weights":
+            return (
+                f"Weights, state slots and speculative scratch leave nothing for KV.{_scratch(case)} The engine blames "
+                "the weights, and proposes a larger mem_fraction_static."
+            )
+        case "refused-no-memory":
+            return f"Nothing is left for the KV pool.{_scratch(case)} The engine says: {said}"
+        case "out-of-memory-pools" | "out-of-memory-graphs" | "out-of-memory-start":
+            what = {"pools": "while the pools were allocated", "graphs": "at graph capture"}
+            where = what.get(finding_id.removeprefix("out-of-memory-"), "while starting")
+            return f"Out of GPU memory {where}: the static fraction leaves too little outside the budget.{_slack(case)}"
+        case "out-of-memory-serving":
+            return f"Out of GPU memory while serving: activations did not fit beside the pools.{_slack(case)}"
+        case "refused-arguments":
+            return f"The engine refuses the arguments: {said}"
+        case "refused-unbalanced":
+            return f"One GPU has much less free memory than another: someone else uses it. {said}"
+        case "crashed-serving":
+            return f"The server died while serving{_batch(case, asked)}: {said}"
+        case _:
+            return f"The server died while starting: {said}"
+
+
+def _scratch(case: Case) -> str:
+    """The arithmetic that explains most collapses: scratch of the requested requests against what there is."""
+    budget = case.budget
+    if budget is None or case.wanted_requests is None:
+        return ""
+    per_request = budget.details.get("scratch_per_request_bytes")
+    rest = budget.details.get("rest_bytes")
+    if per_request is None or rest is None or per_request.point == 0:
+        return ""
+    total = per_request.point * case.wanted_requests
+    return (
+        f" Speculation alone would take {case.wanted_requests} × {gib(per_request.point):.2f} = {format_gib(total)} of "
+        f"scratch out of the {format_gib(rest.point)} that are left for pools after the weights (predicted)."
+    )
+
+
+def _slack(case: Case) -> str:
+    slack = case.budget.terms["slack"].bytes if case.budget and "slack" in case.budget.terms else None
+    if slack is None:
+        return ""
+    return f" By the prediction {format_gib(slack.point)} would be left for graphs and activations."
+
+
+def _batch(case: Case, asked: int | None) -> str:
+    """What ran when it died: the last prefill or the requests that never got a token."""
+    silent = [request for request in case.requests if request.error is not None and not request.chunks]
+    if not silent:
+        return ""
+    first = silent[0]
+    together = f"{first.concurrency} at once" if first.concurrency is not None else "open loop"
+    done = sum(request.ok for request in case.requests)
+    return f" after {format_count(done)} requests, at the first batch of step {first.step} ({together})"
+
+
+def _shortage_lines(case: Case, finding_id: str) -> tuple[Line, ...]:
+    if finding_id.startswith(("refused-state", "refused-no", "out-of-memory")):
+        return case.pool_lines()
+    if finding_id == "refused-weights":
+        numbers = [loaded.line for loaded in case.log.weights]
+        return tuple(line for number in numbers for line in case.line(number))
+    return ()
+
+
+def _failure_lines(case: Case, failure: Failure) -> tuple[Line, ...]:
+    return case.line(failure.line) or (Line(line=failure.line, text=failure.text),)
+
+
+def _silent_end(case: Case) -> tuple[Finding, ...]:
+    if case.status not in ("crashed", "refused", "timed_out"):
+        return ()
+    words = {
+        "timed_out": "was neither ready nor gone when its time was up",
+        "crashed": "ended, and its log names no error (killed from outside, or out of host memory)",
+        "refused": "refused to start, and its log names no error",
+    }
+    last = case.log.lines_total
+    return (
+        Finding(
+            id={"timed_out": "timed-out", "crashed": "ended-silently", "refused": "ended-silently"}[case.status],
+            cause=f"The server {words[case.status]}; its log has {last:,} lines.",
+            severity="fatal",
+            evidence=(),
+        ),
+    )
