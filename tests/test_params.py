@@ -1,0 +1,271 @@
+"""Params files: what loads, and the two lines that say what is wrong and what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench.errors import ConfigError
+from specbench.params import dump_run, load_campaign, load_run, load_sections
+
+RUN = """\
+name: x
+engine: {version: "0.5.16"}
+model: Qwen/Qwen3.6-27B
+gpu: {name: h200}
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def _write(text: str, name: str = "x.yaml") -> Path:
+        file = tmp_path / name
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return _write
+
+
+def test_defaults_are_the_engines_own(write):
+    run = load_run(write(RUN))
+    assert run.memory.mem_fraction_static is None
+    assert run.memory.mamba_radix_cache_strategy == "auto"
+    assert run.speculative.algorithm == "none"
+    assert run.engine.host == "127.0.0.1"
+    assert run.workload.concurrency == (1, 4, 8)
+
+
+def test_overrides_change_keys_and_add_engine_arguments(write):
+    run = load_run(
+        write(RUN),
+        ["memory.max_running_requests=8", "workload.concurrency=[2, 3]", "engine.args.schedule-policy=lpm", "name=y"],
+    )
+    assert run.memory.max_running_requests == 8
+    assert run.workload.concurrency == (2, 3)
+    assert run.engine.args == {"schedule-policy": "lpm"}
+    assert run.name == "y"
+
+
+def test_a_dumped_run_loads_back_equal(write):
+    run = load_run(write(RUN), ["engine.replay_speed=instant", "memory.mem_fraction_static=0.75"])
+    assert load_run(write(dump_run(run), "again.yaml")) == run
+
+
+@pytest.mark.parametrize(
+    ("added", "first", "second"),
+    [
+        (
+            "memory: {mem_fraction_statik: 0.7}",
+            "x.yaml: memory.mem_fraction_statik: no such key (did you mean 'mem_fraction_static'?).",
+            "Allowed here: mem_fraction_static, mamba_full_memory_ratio,",
+        ),
+        (
+            "memory: {mem_fraction_static: 1e-3}",
+            "x.yaml: memory.mem_fraction_static: got '1e-3' (text); expected a number.",
+            "YAML reads 1e-3 as text: write it with a point and a sign, e.g. 1.0e-3.",
+        ),
+        (
+            "memory: {mem_fraction_static: '0.7'}",
+            "x.yaml: memory.mem_fraction_static: got '0.7' (text); expected a number.",
+            "It is text, not a number: remove the quotes.",
+        ),
+        (
+            "memory: {mem_fraction_static: 1.7}",
+            "x.yaml: memory.mem_fraction_static: got 1.7 (a number); expected a number < 1.0.",
+            "memory.mem_fraction_static: of the memory free before loading",
+        ),
+        (
+            "memory: {mamba_radix_cache_strategy: on}",
+            "x.yaml: memory.mamba_radix_cache_strategy: got True (true/false); expected one of 'auto', 'no_buffer',",
+            "YAML reads on, off, yes and no as true and false: quote",
+        ),
+        (
+            "memory: {max_running_requests: true}",
+            "x.yaml: memory.max_running_requests: got True (true/false); expected a whole number.",
+            "YAML reads on, off, yes and no",
+        ),
+        (
+            "workload: {concurrency: [1, x]}",
+            "x.yaml: workload.concurrency: got 'x' (text); expected a whole number.",
+            "workload.concurrency: clients of the closed loop",
+        ),
+        (
+            "workload: {concurrency: 4}",
+            "x.yaml: workload.concurrency: got 4 (a whole number); expected a list, e.g. [1, 4, 8].",
+            "workload.concurrency:",
+        ),
+        ("on: 1", "x.yaml: key True: YAML read it as true/false.", "Quote it; expected the sections name, engine,"),
+        ("memori: {}", "x.yaml: memori: no such key (did you mean 'memory'?).", "Allowed here: name, engine, model,"),
+        (
+            "name: again",
+            "x.yaml: not valid YAML: key 'name' is given twice",
+            "Check indentation, colons and quotes there.",
+        ),
+        (
+            "workload: !!python/object/apply:os.system ['true']",
+            "x.yaml: not valid YAML: could not determine a constructor for the tag",
+            "Check indentation",
+        ),
+        (
+            "parallel: {tp_size: 0}",
+            "x.yaml: parallel.tp_size: got 0 (a whole number); expected a number ≥ 1.",
+            "parallel.tp_size: tensor parallel ranks.",
+        ),
+    ],
+)
+def test_messages_have_two_lines(write, added, first, second):
+    with pytest.raises(ConfigError) as caught:
+        load_run(write(RUN + added + "\n"))
+    one, two = str(caught.value).split("\n")
+    assert one.startswith(first)
+    assert two.startswith(second)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "first", "second"),
+    [
+        (
+            '"0.5.16"',
+            "0.5",
+            "x.yaml: engine.version: got 0.5 (a number); expected text.",
+            'YAML reads it as a number: put it in quotes, "0.5".',
+        ),
+        (
+            "name: x",
+            "name: 2026-11-29",
+            "x.yaml: name: got datetime.date(2026, 11, 29) (date); expected text.",
+            "YAML reads 2026-11-29 as a date: put it in quotes.",
+        ),
+        ("name: x", "name: ../x", "x.yaml: name: got '../x' (text); expected a name of letters,", "name:"),
+        (
+            "gpu: {name: h200}",
+            "gpu: h200",
+            "x.yaml: gpu: got 'h200' (text); expected a mapping",
+            "gpu: the keys name, count, emulate.",
+        ),
+        ("model: Qwen/Qwen3.6-27B", "", "x.yaml: model: missing.", "Expected:"),
+    ],
+)
+def test_messages_of_replaced_lines(write, old, new, first, second):
+    with pytest.raises(ConfigError) as caught:
+        load_run(write(RUN.replace(old, new)))
+    one, two = str(caught.value).split("\n")
+    assert one.startswith(first)
+    assert two.startswith(second)
+
+
+@pytest.mark.parametrize(
+    ("override", "first"),
+    [
+        ("memory.max_running_requests", "--set 'memory.max_running_requests': no '='."),
+        (
+            "mem.max_running_requests=8",
+            "x.yaml: --set: 'mem.max_running_requests': no section 'mem' (did you mean 'memory'?).",
+        ),
+        ("memory.max_running_requests=[", "--set 'memory.max_running_requests=[': the value is no YAML"),
+        ("model.x=1", "x.yaml: --set: 'model.x': model has no keys"),
+    ],
+)
+def test_messages_of_overrides(write, override, first):
+    with pytest.raises(ConfigError) as caught:
+        load_run(write(RUN), [override])
+    assert str(caught.value).split("\n")[0].startswith(first)
+
+
+def test_what_this_version_refuses_is_named_with_the_way_out(write):
+    text = (
+        RUN.replace("0.5.16", "0.5.10")
+        + "speculative: {algorithm: DFLASH, draft_model_path: z-lab/Qwen3.6-27B-DFlash}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_run(write(text))
+    one, two = str(caught.value).split("\n")
+    assert "speculative.algorithm" in one and "0.5.10" in one and "DFLASH" in one
+    assert "engine.allow_refused" in two
+    allowed = load_run(write(text), ["engine.allow_refused=true"])
+    assert allowed.speculative.algorithm == "DFLASH"
+
+
+def test_missing_files_folders_and_binary_files_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_run(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="this is a folder"):
+        load_run(tmp_path)
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(bytes(range(256)))
+    with pytest.raises(ConfigError, match="not a text file"):
+        load_run(binary)
+
+
+def test_a_matrix_is_the_product_and_points_are_added(write):
+    write(RUN.replace("name: x", "name: base"), "base.yaml")
+    write(RUN.replace("name: x", "name: other"), "other.yaml")
+    campaign = load_campaign(
+        write(
+            """\
+campaign: story
+base: base.yaml
+matrix:
+  memory.max_running_requests: [4, 8]
+  memory.mamba_full_memory_ratio: [0.5]
+points:
+  - {name: noradix, memory.disable_radix_cache: true}
+  - {params: other.yaml}
+"""
+        )
+    )
+    assert campaign.name == "story"
+    assert [run.name for run in campaign.runs] == [
+        "base-max_running_requests=4-mamba_full_memory_ratio=0.5",
+        "base-max_running_requests=8-mamba_full_memory_ratio=0.5",
+        "noradix",
+        "other",
+    ]
+    assert [run.memory.max_running_requests for run in campaign.runs] == [4, 8, None, None]
+    assert campaign.runs[2].memory.disable_radix_cache
+
+
+def test_every_point_of_a_campaign_is_checked(write):
+    text = "campaign: c\nbase: {name: x, engine: {version: '0.5.16'}, model: Qwen/Qwen3.6-27B, gpu: {name: h200}}\n"
+    with pytest.raises(ConfigError, match=r"matrix memory.max_running_requests=0: memory.max_running_requests"):
+        load_campaign(write(text + "matrix: {memory.max_running_requests: [4, 0]}\n"))
+    with pytest.raises(ConfigError, match="two points are called 'x'"):
+        load_campaign(write(text + "points: [{}, {}]\n"))
+    with pytest.raises(ConfigError, match="has no point"):
+        load_campaign(write(text))
+    with pytest.raises(ConfigError, match="matrix: got"):
+        load_campaign(write(text + "matrix: {memory.max_running_requests: 4}\n"))
+
+
+def test_a_single_run_is_a_campaign_of_one_but_not_the_other_way_round(write):
+    assert [run.name for run in load_campaign(write(RUN)).runs] == ["x"]
+    with pytest.raises(ConfigError, match="this is a campaign"):
+        load_run(write("campaign: c\nbase: {}\n"))
+
+
+def test_sections_are_the_notebooks_parameters():
+    run = load_sections(name="n", engine={"version": "0.5.16"}, model="Qwen/Qwen3.6-27B", gpu={"name": "h200"})
+    assert run.name == "n"
+    with pytest.raises(ConfigError, match=r"parameters: worklod: no such key \(did you mean 'workload'\?\)"):
+        load_sections(name="n", worklod={})
+
+
+def test_every_shipped_params_file_loads():
+    folder = Path(__file__).parent.parent / "params"
+    files = sorted(folder.rglob("*.yaml"))
+    assert len(files) >= 40
+    for file in files:
+        assert load_campaign(file).runs
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_run_or_a_two_line_message(tmp_path_factory, text):
+    file = tmp_path_factory.mktemp("fuzz") / "f.yaml"
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        load_campaign(file)
+    except ConfigError as error:
+        assert str(error).count("\n") <= 1
