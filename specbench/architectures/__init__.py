@@ -1,0 +1,30 @@
+"""Families of models, by the name that config.json gives under `architectures`. To add one: a file here and its names."""
+
+from __future__ import annotations
+
+from ..errors import SpecError
+from . import decoder, dflash, qwen3_5, qwen3_next
+from .contract import Architecture
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "Qwen3_5ForConditionalGeneration": qwen3_5.ARCHITECTURE,
+    "Qwen3_5ForCausalLM": qwen3_5.ARCHITECTURE,
+    "Qwen3_5MoeForConditionalGeneration": qwen3_5.ARCHITECTURE,
+    "Qwen3_5MoeForCausalLM": qwen3_5.ARCHITECTURE,
+    "Qwen3NextForCausalLM": qwen3_next.ARCHITECTURE,
+    "DFlashDraftModel": dflash.ARCHITECTURE,
+    "LlamaForCausalLM": decoder.ARCHITECTURE,
+    "Qwen2ForCausalLM": decoder.ARCHITECTURE,
+    "Qwen3ForCausalLM": decoder.ARCHITECTURE,
+    "LlamaForCausalLMEagle3": decoder.EAGLE3,
+}
+
+
+def architecture(name: str, where: str) -> Architecture:
+    """The family of an architecture name. SpecError with the known names and the file to add."""
+    if name not in ARCHITECTURES:
+        raise SpecError(
+            f"{where}architectures: {name!r} is not known ({', '.join(ARCHITECTURES)}).\n"
+            "Add a file under specbench/architectures/ and its name to ARCHITECTURES there."
+        )
+    return ARCHITECTURES[name]

@@ -1,0 +1,22 @@
+"""What a family of models has to tell: its layers and its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..layers import Layer
+from ..weights import Part
+from .hf import HfConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """One family. `text` finds the section that holds the decoder's numbers (the file itself for text models)."""
+
+    family: str
+    text: Callable[[HfConfig], HfConfig]
+    layers: Callable[[HfConfig], tuple[Layer, ...]]  # decoder layers that keep something per token or per request
+    tensors: Callable[[HfConfig, int], Iterable[Part]]  # (config, tp): everything loaded on one rank, in load order
+    draft_layers: Callable[[HfConfig], tuple[Layer, ...]] | None = None  # of the built-in multi-token head, if any
+    draft_tensors: Callable[[HfConfig, int], Iterable[Part]] | None = None

@@ -1,0 +1,59 @@
+"""DFlash drafts: a few decoder layers without embedding or head, fed with hidden states of some target layers.
+
+Shapes from SGLang 0.5.16, models/dflash.py. Sliding-window layers keep as many tokens as full ones: SGLang gives the
+draft's pool the target's token count whatever the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..layers import FullAttention, Layer, dtype_bytes
+from ..weights import Part
+from . import blocks
+from .contract import Architecture
+from .hf import HfConfig
+
+
+def text(config: HfConfig) -> HfConfig:
+    return config
+
+
+def layers(config: HfConfig) -> tuple[Layer, ...]:
+    head_dim = config.integer_or("head_dim", config.integer("hidden_size") // config.integer("num_attention_heads"))
+    layer = FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+    return (layer,) * config.integer("num_hidden_layers")
+
+
+def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
+    sizes = blocks.Sizes(
+        hidden=config.integer("hidden_size"),
+        itemsize=dtype_bytes(config.text_or("dtype", None) or "bfloat16", f"{config.where}dtype"),
+        tp=tp,
+    )
+    heads = config.integer("num_attention_heads")
+    for number, layer in enumerate(layers(config)):
+        assert isinstance(layer, FullAttention)
+        yield from blocks.norms(sizes, 1)
+        yield from blocks.attention(sizes, layer, heads, gated=False, qk_norm=True)
+        if number == 0:
+            yield blocks.rotary(config, layer.head_dim)
+        yield from blocks.norms(sizes, 1)
+        yield from blocks.mlp(sizes, config.integer("intermediate_size"))
+    yield from blocks.norms(sizes, 2)
+    yield sizes.tensor(len(target_layers(config)), sizes.hidden, sizes.hidden)  # replicated
+
+
+def target_layers(config: HfConfig) -> tuple[int, ...]:
+    """The target layers whose hidden states feed the draft."""
+    return config.section("dflash_config").integers("target_layer_ids")
+
+
+def block_size(config: HfConfig) -> int | None:
+    """Tokens of a block, the anchor included; None when the config does not say (SGLang then takes 16)."""
+    section = config.section_or_none("dflash_config")
+    inner = section.integer_or("block_size", 0) if section else 0
+    return inner or config.integer_or("block_size", 0) or None
+
+
+ARCHITECTURE = Architecture(family="dflash", text=text, layers=layers, tensors=tensors)

@@ -1,0 +1,134 @@
+"""Qwen3.5, Qwen3.6 and Qwen3.8: Gated DeltaNet with a full-attention layer every so often, dense or MoE, with vision.
+
+Shapes from SGLang 0.5.16, models/qwen3_5.py and qwen3_5_mtp.py; the built-in MTP head is one full-attention layer that
+loads its own copies of embedding and head and gives them back only after the pools stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import SpecError
+from ..layers import FullAttention, GatedDeltaNet, Layer, dtype_bytes
+from ..weights import Part, RotaryTable
+from . import blocks
+from .contract import Architecture
+from .hf import HfConfig
+
+
+def text(config: HfConfig) -> HfConfig:
+    return config.section_or_none("text_config") or config
+
+
+def full_attention(decoder: HfConfig) -> FullAttention:
+    head_dim = decoder.integer("head_dim")
+    return FullAttention(kv_heads=decoder.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+
+
+def gated_delta_net(decoder: HfConfig) -> GatedDeltaNet:
+    return GatedDeltaNet(
+        v_heads=decoder.integer("linear_num_value_heads"),
+        k_heads=decoder.integer("linear_num_key_heads"),
+        v_dim=decoder.integer("linear_value_head_dim"),
+        k_dim=decoder.integer("linear_key_head_dim"),
+        kernel=decoder.integer("linear_conv_kernel_dim"),
+    )
+
+
+def layers(config: HfConfig) -> tuple[Layer, ...]:
+    decoder = text(config)
+    number = decoder.integer("num_hidden_layers")
+    if decoder.data.get("layer_types") is not None:
+        kinds = decoder.texts("layer_types")
+    else:
+        interval = decoder.integer("full_attention_interval")
+        kinds = tuple("full_attention" if (i + 1) % interval == 0 else "linear_attention" for i in range(number))
+    known: dict[str, Layer] = {"full_attention": full_attention(decoder), "linear_attention": gated_delta_net(decoder)}
+    unknown = sorted(set(kinds) - set(known))
+    if unknown or len(kinds) != number:
+        raise SpecError(
+            f"{decoder.where}layer_types: {len(kinds)} entries, unknown kinds {unknown or 'none'}.\n"
+            f"Expected {number} entries of {', '.join(known)}."
+        )
+    return tuple(known[kind] for kind in kinds)
+
+
+def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
+    decoder = text(config)
+    sizes = _sizes(decoder, config, tp)
+    vision = config.section_or_none("vision_config")
+    if vision is not None:
+        yield from blocks.vision_tower(vision, sizes.itemsize, tp)
+    yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
+    table: RotaryTable | None = _rotary(decoder)
+    for layer in layers(config):
+        if isinstance(layer, FullAttention):
+            if table is not None:
+                yield table
+                table = None  # the other layers share it
+            yield from _attention(sizes, layer, decoder)
+        else:
+            yield from blocks.linear_attention(sizes, layer)
+        yield from _feed_forward(sizes, decoder)
+        yield from blocks.norms(sizes, 2)
+    yield from blocks.norms(sizes, 1)
+    if not tied(config):
+        yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
+
+
+def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
+    decoder = text(config)
+    return (full_attention(decoder),) * decoder.integer_or("mtp_num_hidden_layers", 0)
+
+
+def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
+    """The head's rotary table is the target's: SGLang keeps one per geometry in a process."""
+    decoder = text(config)
+    sizes = _sizes(decoder, config, tp)
+    yield sizes.tensor(2 * sizes.hidden, sizes.hidden)
+    yield from blocks.norms(sizes, 3)
+    yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
+    for layer in draft_layers(config):
+        assert isinstance(layer, FullAttention)
+        yield from _attention(sizes, layer, decoder)
+        yield from _feed_forward(sizes, decoder)
+        yield from blocks.norms(sizes, 2)
+    yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
+
+
+def tied(config: HfConfig) -> bool:
+    """Whether head and embedding are one tensor: the section with the decoder's numbers decides."""
+    return text(config).flag("tie_word_embeddings", config.flag("tie_word_embeddings", False))
+
+
+def _sizes(decoder: HfConfig, config: HfConfig, tp: int) -> blocks.Sizes:
+    dtype = decoder.text_or("dtype", None) or config.text_or("dtype", None) or config.text_or("torch_dtype", None)
+    return blocks.Sizes(
+        hidden=decoder.integer("hidden_size"), itemsize=dtype_bytes(dtype or "bfloat16", f"{decoder.where}dtype"), tp=tp
+    )
+
+
+def _rotary(decoder: HfConfig) -> RotaryTable:
+    return blocks.rotary(decoder, decoder.integer("head_dim"))
+
+
+def _attention(sizes: blocks.Sizes, layer: FullAttention, decoder: HfConfig) -> Iterator[Part]:
+    heads = decoder.integer("num_attention_heads")
+    yield from blocks.attention(sizes, layer, heads, gated=decoder.flag("attn_output_gate", True), qk_norm=True)
+
+
+def _feed_forward(sizes: blocks.Sizes, decoder: HfConfig) -> Iterator[Part]:
+    if decoder.data.get("num_experts"):
+        yield from blocks.experts(sizes, decoder)
+    else:
+        yield from blocks.mlp(sizes, decoder.integer("intermediate_size"))
+
+
+ARCHITECTURE = Architecture(
+    family="qwen3_5",
+    text=text,
+    layers=layers,
+    tensors=tensors,
+    draft_layers=draft_layers,
+    draft_tensors=draft_tensors,
+)

@@ -1,0 +1,248 @@
+"""Models and GPUs as values. In: a name or a folder. Out: `ModelSpec`, `GpuSpec`.
+
+A model is its published config.json (`data/models/<org>--<name>/`, or any folder with one); beside a shipped one lies
+`source.json`, which says what it rests on. A GPU is a row of `data/gpus.yaml`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .architectures import architecture, dflash
+from .architectures.contract import Architecture
+from .architectures.hf import HfConfig, read_config
+from .errors import ConfigError, SpecError
+from .layers import FullAttention, GatedDeltaNet, Layer
+from .paths import DATA, resolve
+from .units import GIB, MIB, Interval
+from .weights import reserved
+
+_MODELS = DATA / "models"
+
+#: What is gone before the weights load, GiB below the total that nvidia-smi shows: low, likely, high. From the cards
+#: that were measured (an H200: 1.27 at TP1, 2.2 to 2.4 with NCCL), used for cards that were not.
+_GONE_ONE_GPU = (0.6, 1.2, 1.9)
+_GONE_SEVERAL_GPUS = (1.2, 2.2, 3.2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelSpec:
+    """One model, read from its config.json. `eq=False`: a value by identity, so that weights are computed once."""
+
+    name: str
+    folder: Path
+    architecture: str  # as config.json names it
+    layers: tuple[Layer, ...]
+    context_len: int  # tokens, of the config (SGLang's derived context length)
+    dtype: str
+    ssm_dtype: str | None  # of the recurrent state, as the config asks; None: the engine's default
+    multimodal: bool
+    vision_layers: int | None  # vision_config.num_hidden_layers only: SGLang reads no other key
+    vision_hidden: int | None
+    quantization: str | None  # method of a quantized checkpoint
+    block_size: int | None  # DFlash drafts: tokens of a block
+    trained_on_layers: int | None  # DFlash drafts: layers of the target
+    config: HfConfig
+    family: Architecture
+    is_builtin_draft: bool = False  # the target's own multi-token head
+
+    @property
+    def attention_layers(self) -> tuple[FullAttention, ...]:
+        """The layers that keep KV."""
+        return tuple(layer for layer in self.layers if isinstance(layer, FullAttention))
+
+    @property
+    def state_layers(self) -> tuple[GatedDeltaNet, ...]:
+        """The layers that keep a state per request."""
+        return tuple(layer for layer in self.layers if isinstance(layer, GatedDeltaNet))
+
+    def weights_bytes(self, tp: int) -> Interval | None:
+        """Bytes on one rank; None for a quantized checkpoint, whose tensors the config does not tell."""
+        return None if self.quantization else _weights(self, tp)
+
+    def builtin_draft(self) -> ModelSpec | None:
+        """The model's own multi-token-prediction head as a draft; None when it has none."""
+        return _builtin_draft(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeBeforeLoad:
+    """Free memory before the weights load, on the rank with least, as the engine logs it."""
+
+    bytes: Interval
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    name: str
+    title: str
+    total_bytes: int  # as nvidia-smi shows
+    listed: Mapping[int, FreeBeforeLoad]  # tensor-parallel size -> what is known
+
+    @property
+    def total_mib(self) -> int:
+        return self.total_bytes // MIB
+
+    def free_before_load(self, ranks: int) -> FreeBeforeLoad:
+        """For `ranks` GPUs of one server; derived from the total when the table has no row for that number."""
+        return self.listed[ranks] if ranks in self.listed else self._derived(ranks)
+
+    def _derived(self, ranks: int) -> FreeBeforeLoad:
+        low, likely, high = _GONE_ONE_GPU if ranks == 1 else _GONE_SEVERAL_GPUS
+        total = self.total_bytes
+        return FreeBeforeLoad(
+            bytes=Interval(total - round(high * GIB), total - round(likely * GIB), total - round(low * GIB)),
+            source=f"derived: total of {total / GIB:.2f} GiB less {low} to {high} GiB; not measured on this card",
+            measured=False,
+        )
+
+
+# ── models ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def known_models() -> tuple[str, ...]:
+    """Names of the shipped models and drafts, e.g. Qwen/Qwen3.6-27B."""
+    return tuple(sorted(folder.name.replace("--", "/", 1) for folder in _MODELS.iterdir() if folder.is_dir()))
+
+
+def load_model(name_or_folder: str | Path) -> ModelSpec:
+    """A shipped model by name, or any folder that holds a config.json. SpecError when neither is there or usable."""
+    name = str(name_or_folder)
+    shipped = _MODELS / name.replace("/", "--", 1)
+    if "/" in name and ".." not in name and (shipped / "config.json").is_file():
+        return _load(shipped, name, 0)
+    try:
+        folder = resolve(name_or_folder, kind="model")
+    except ConfigError:
+        folder = None
+    if folder is not None and (folder / "config.json").is_file():
+        return _load(folder, name, (folder / "config.json").stat().st_mtime_ns)
+    near = difflib.get_close_matches(name, known_models(), n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise SpecError(
+        f"model: {name!r} is neither shipped nor a folder with a config.json.{hint}\n"
+        f"Shipped: {', '.join(known_models())}."
+    )
+
+
+def model_source(spec: ModelSpec) -> Mapping[str, Any] | None:
+    """What a shipped config.json rests on (kind, rests_on, reconstructed); None for a folder of the user."""
+    file = spec.folder / "source.json"
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+@functools.lru_cache(maxsize=64)
+def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
+    config = read_config(folder / "config.json", name)
+    names = config.texts("architectures")
+    family = architecture(names[0], config.where)
+    text = family.text(config)
+    vision = config.section_or_none("vision_config")
+    quantization = config.section_or_none("quantization_config") or text.section_or_none("quantization_config")
+    return ModelSpec(
+        name=name,
+        folder=folder,
+        architecture=names[0],
+        layers=family.layers(config),
+        context_len=_context_len(text),
+        dtype=text.text_or("dtype", None)
+        or config.text_or("dtype", None)
+        or config.text_or("torch_dtype", "bfloat16")
+        or "",
+        ssm_dtype=text.text_or("mamba_ssm_dtype", None),
+        multimodal=vision is not None,
+        vision_layers=vision.integer("num_hidden_layers") if vision and "num_hidden_layers" in vision.data else None,
+        vision_hidden=vision.integer("hidden_size") if vision and "hidden_size" in vision.data else None,
+        quantization=(quantization.text_or("quant_method", "unnamed")) if quantization else None,
+        block_size=dflash.block_size(config) if family is dflash.ARCHITECTURE else None,
+        trained_on_layers=config.integer("num_target_layers") if "num_target_layers" in config.data else None,
+        config=config,
+        family=family,
+    )
+
+
+def _context_len(text: HfConfig) -> int:
+    """SGLang's get_context_length: the positions of the config, times the factor of a stretched rotary embedding."""
+    positions = text.integer("max_position_embeddings")
+    scaling = text.section_or_none("rope_scaling")
+    if scaling is None:
+        return positions
+    factor = scaling.number_or("factor", 1.0)
+    if "original_max_position_embeddings" in scaling.data or scaling.text_or("rope_type", "") == "llama3":
+        factor = 1.0
+    return int(factor * positions)
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(spec: ModelSpec, tp: int) -> Interval:
+    if spec.is_builtin_draft and spec.family.draft_tensors is not None:
+        return reserved(spec.family.draft_tensors(spec.config, tp))
+    return reserved(spec.family.tensors(spec.config, tp))
+
+
+@functools.lru_cache(maxsize=64)
+def _builtin_draft(spec: ModelSpec) -> ModelSpec | None:
+    layers = spec.family.draft_layers(spec.config) if spec.family.draft_layers else ()
+    if not layers:
+        return None
+    same = {name: getattr(spec, name) for name in ModelSpec.__slots__}
+    return ModelSpec(**same | {"name": f"{spec.name} (MTP head)", "layers": layers, "is_builtin_draft": True})
+
+
+# ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def known_gpus() -> tuple[str, ...]:
+    return tuple(_gpus())
+
+
+def load_gpu(name: str) -> GpuSpec:
+    """A row of data/gpus.yaml. ConfigError with the nearest name when there is none."""
+    table = _gpus()
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(
+        f"gpu.name: {name!r} is not in the GPU table.{hint}\n"
+        f"Known: {', '.join(table)}. Add a row to specbench/data/gpus.yaml (total MiB as nvidia-smi shows)."
+    )
+
+
+@functools.cache
+def _gpus() -> dict[str, GpuSpec]:
+    rows = yaml.safe_load((DATA / "gpus.yaml").read_text(encoding="utf-8"))
+    return {name: _gpu(name, row) for name, row in rows.items()}
+
+
+def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
+    try:
+        listed = {int(ranks): _free(known) for ranks, known in row.get("free_gib", {}).items()}
+        return GpuSpec(name=name, title=row["title"], total_bytes=row["total_mib"] * MIB, listed=listed)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError(
+            f"data/gpus.yaml: {name}: {type(error).__name__}: {error}.\n"
+            "Expected title, total_mib and optionally free_gib: {ranks: {low, point, high, source}}."
+        ) from None
+
+
+def _free(known: Mapping[str, Any]) -> FreeBeforeLoad:
+    low, point, high = (round(known[key] * GIB) for key in ("low", "point", "high"))
+    source = str(known["source"])
+    return FreeBeforeLoad(bytes=Interval(low, point, high), source=source, measured=source.startswith("measured"))
+
+
+def names_like(wanted: str, known: Iterable[str]) -> str | None:
+    """The known name nearest to `wanted`, if any is near."""
+    near = difflib.get_close_matches(wanted, tuple(known), n=1, cutoff=0.5)
+    return near[0] if near else None
