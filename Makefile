@@ -37,5 +37,12 @@ notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 bench: $(STAMP) ## speed, as ratios within one run
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
 
+lock:          ## freeze a fresh environment into requirements.lock
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[notebook,test]'
+	(echo "# Exact versions that CI installs (constraints): a fresh environment of '.[notebook,test]', frozen."; \
+	 echo "# Renew: make lock"; .lock-venv/bin/python -m pip freeze --exclude-editable) > requirements.lock
+	rm -rf .lock-venv
+
 clean:         ## remove what runs made (records in runs/ too)
 	rm -rf runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
