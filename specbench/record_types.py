@@ -14,6 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from .terms import Status
 
 SCHEMA = 1
+#: How the error of a request begins that came as an event inside a stream with HTTP 200; the engine's text follows.
+ERROR_EVENT = "error event in the stream: "
 
 #: JSON has lists, a frozen value wants tuples.
 _Chunk = Annotated[tuple[float, int], BeforeValidator(lambda pair: tuple(pair) if isinstance(pair, list) else pair)]

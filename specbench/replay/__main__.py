@@ -1,0 +1,39 @@
+"""python -m specbench.replay RECORD --port N [--host H] [--speed X|instant]: plays a record until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..errors import SpecbenchError
+
+
+def speed(text: str) -> float | None:
+    """'2' -> twice as fast as recorded; 'instant' -> None."""
+    if text == "instant":
+        return None
+    factor = float(text)
+    if not factor > 0:
+        raise argparse.ArgumentTypeError("a factor above 0, or instant")
+    return factor
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m specbench.replay", description=__doc__)
+    options.add_argument("record", type=Path, help="a record, or a run folder that has one")
+    options.add_argument("--host", default="127.0.0.1")
+    options.add_argument("--port", type=int, required=True)
+    options.add_argument("--speed", type=speed, default=1.0, help="how much faster than recorded, or 'instant'")
+    given = options.parse_args()
+    from .server import serve
+
+    try:
+        return serve(given.record, host=given.host, port=given.port, speed=given.speed)
+    except SpecbenchError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

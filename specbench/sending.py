@@ -1,0 +1,233 @@
+"""Sending a workload to a ready server: closed and open loop, cache flushed before each measured step.
+
+In: a RunConfig and the server's address. Out: a RequestTrace per request. Of a replay all times are reported in
+recorded time: multiplied by the speed, or, at instant speed, as the replay marks them in its stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .config import RunConfig
+from .prompts import token_ids
+from .record_types import RequestTrace
+from .replay.asking import CONCURRENCY, INDEX, RATE, STEP
+from .workload import Step, steps_of
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from .client import Received
+
+#: phase or step, requests done, requests in all
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Sending:
+    """What was sent and seen."""
+
+    traces: list[RequestTrace] = field(default_factory=list)
+    flushes: dict[str, str] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)  # wall seconds per step
+
+
+def send(
+    config: RunConfig,
+    url: str,
+    *,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+    on_step: Callable[[str], None] | None = None,
+) -> Sending:
+    """Sends the whole workload to a ready server. Blocks; failed requests are results.
+
+    Runs an event loop of its own: call it in a thread of its own when this one may have a loop (a notebook has).
+    `cancel` ends it early, with what was sent until then.
+    """
+    return asyncio.run(_Sender(config, url, progress, on_step).all(cancel))
+
+
+class _Sender:
+    def __init__(
+        self, config: RunConfig, url: str, progress: Progress | None, on_step: Callable[[str], None] | None
+    ) -> None:
+        self._workload = config.workload
+        self._url = url
+        self._replayed = config.engine.replay is not None
+        speed = config.engine.replay_speed if self._replayed else 1.0
+        self._speed = None if isinstance(speed, str) else speed
+        self._progress, self._on_step = progress, on_step
+        self._result = Sending()
+
+    async def all(self, cancel: threading.Event | None) -> Sending:
+        import aiohttp
+
+        work = asyncio.ensure_future(self._steps(aiohttp))
+        watch = asyncio.ensure_future(_until_set(cancel)) if cancel else None
+        await asyncio.wait([task for task in (work, watch) if task], return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, watch):
+            if task is not None and not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        if not work.cancelled():
+            work.result()
+        self._result.traces.sort(key=lambda trace: (trace.sent_unix_s or 0.0, trace.index))
+        return self._result
+
+    async def _steps(self, http: Any) -> None:
+        # A connection per request, as the recorded client had: a kept one may be closed by the server at any moment.
+        connector = http.TCPConnector(limit=0, force_close=True)
+        async with http.ClientSession(connector=connector, read_bufsize=2**20) as session:
+            for step in steps_of(self._workload):
+                if self._on_step:
+                    self._on_step(step.name)
+                if step.phase == "measured":
+                    self._result.flushes[step.name] = await self._flush(session)
+                began = time.perf_counter()
+                await self._step(session, step)
+                self._result.phases[step.name] = round(time.perf_counter() - began, 6)
+
+    async def _flush(self, session: aiohttp.ClientSession) -> str:
+        import aiohttp
+
+        try:
+            async with session.post(f"{self._url}/flush_cache", timeout=aiohttp.ClientTimeout(total=60)) as response:
+                text = (await response.text()).strip().partition("\n")[0]
+                return f"HTTP {response.status}: {text}"
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041  (Python 3.10)
+            return f"failed: {error or type(error).__name__}"
+
+    async def _step(self, session: aiohttp.ClientSession, step: Step) -> None:
+        prompts = [
+            token_ids(step.input_tokens, seed=self._workload.seed, step=step.name, index=index)
+            for index in range(step.requests)
+        ]
+        began = time.perf_counter()
+        self._done = 0
+        self._tell(step)
+        if step.request_rate is not None:
+            arrivals = _arrivals(step, self._workload.seed)
+            await asyncio.gather(
+                *(self._later(session, step, index, prompts, began, at_s) for index, at_s in enumerate(arrivals))
+            )
+            return
+        waiting = iter(range(step.requests))
+        clients = min(step.concurrency or 1, step.requests)
+        await asyncio.gather(*(self._client(session, step, waiting, prompts, began) for _ in range(clients)))
+
+    async def _client(
+        self, session: aiohttp.ClientSession, step: Step, waiting: Any, prompts: Sequence[list[int]], began: float
+    ) -> None:
+        """One client of the closed loop: the next request as soon as the one before has ended."""
+        recorded_clock_s = 0.0  # at instant speed: where this client would stand in recorded time
+        for index in waiting:
+            trace = await self._one(session, step, index, prompts[index], began, recorded_clock_s)
+            recorded_clock_s += trace.end_s or 0.0
+
+    async def _later(
+        self,
+        session: aiohttp.ClientSession,
+        step: Step,
+        index: int,
+        prompts: Sequence[list[int]],
+        began: float,
+        at_s: float,
+    ) -> None:
+        """One arrival of the open loop, at its own time whatever the server does."""
+        if self._speed is not None:
+            await asyncio.sleep(max(0.0, began + at_s / self._speed - time.perf_counter()))
+        await self._one(session, step, index, prompts[index], began, at_s)
+
+    async def _one(
+        self,
+        session: aiohttp.ClientSession,
+        step: Step,
+        index: int,
+        prompt: list[int],
+        began: float,
+        recorded_clock_s: float,
+    ) -> RequestTrace:
+        from .client import Sent, generate
+
+        headers = {STEP: step.name, INDEX: str(index)}
+        if step.request_rate is not None:
+            headers[RATE] = f"{step.request_rate:g}"
+        else:
+            headers[CONCURRENCY] = str(step.concurrency)
+        sent = Sent(
+            input_ids=prompt,
+            max_new_tokens=step.max_new_tokens,
+            headers=headers,
+            timeout_s=self._workload.request_timeout_s / (self._speed or 1.0),
+        )
+        sent_s = time.perf_counter() - began
+        got = await generate(session, self._url, sent)
+        times = _recorded_times(got, sent_s, recorded_clock_s, self._speed)
+        trace = RequestTrace(
+            step=step.name,
+            phase=step.phase,
+            index=index,
+            concurrency=step.concurrency,
+            request_rate=step.request_rate,
+            input_tokens=step.input_tokens,
+            max_new_tokens=step.max_new_tokens,
+            sent_s=round(times.sent_s, 6),
+            sent_unix_s=got.sent_unix_s,
+            http_status=got.http_status,
+            chunks=times.chunks,
+            end_s=times.end_s,
+            output_tokens=got.output_tokens,
+            finish_reason=got.finish_reason,
+            error=got.error,
+            meta_info=got.meta_info,
+        )
+        self._result.traces.append(trace)
+        self._done += 1
+        self._tell(step)
+        return trace
+
+    def _tell(self, step: Step) -> None:
+        if self._progress:
+            self._progress(step.name, self._done, step.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    sent_s: float
+    chunks: tuple[tuple[float, int], ...]
+    end_s: float | None
+
+
+def _recorded_times(got: Received, sent_s: float, recorded_clock_s: float, speed: float | None) -> _Times:
+    """Measured seconds at `speed` -> recorded seconds; at instant speed (None) the replay's own marks are the times."""
+    if speed is not None:
+        chunks = tuple((round(at_s * speed, 6), tokens) for at_s, tokens in got.chunks)
+        return _Times(sent_s * speed, chunks, None if got.end_s is None else round(got.end_s * speed, 6))
+    mark = got.meta_info.get("specbench_replay") or {}
+    marked = len(got.marks) == len(got.chunks)
+    chunks = tuple(zip(got.marks, (tokens for _, tokens in got.chunks), strict=True)) if marked else ()
+    return _Times(recorded_clock_s, chunks, mark.get("end_s"))
+
+
+def _arrivals(step: Step, seed: int) -> list[float]:
+    """Seconds at which an open loop sends: a Poisson process, the first request at 0. Same seed, same arrivals."""
+    source = random.Random(f"{seed}/{step.name}/arrivals")
+    at_s, arrivals = 0.0, []
+    for _ in range(step.requests):
+        arrivals.append(at_s)
+        at_s += source.expovariate(step.request_rate or 1.0)
+    return arrivals
+
+
+async def _until_set(cancel: threading.Event) -> None:
+    while not cancel.is_set():  # noqa: ASYNC110  (a thread's event, not the loop's)
+        await asyncio.sleep(0.05)
