@@ -1,0 +1,28 @@
+"""Figures: a tidy frame in, one Axes out. Nothing is shown, saved or set globally here (`theme` is asked for by name).
+
+One reading rule holds in all of them: **predicted is hollow, observed is filled**, and what is not known is a gap that
+says so. Colours mean a term of memory (`palette.TERM_COLOURS`) or an algorithm (`palette.algorithm_colour`).
+"""
+
+from __future__ import annotations
+
+from .latency import acceptance, latency_bars, latency_ecdf
+from .limits import asked_resolved_served, limit_curve
+from .memory import memory_by_term, waterfall
+from .palette import rows_axes, theme
+from .timeline import gpu_memory, pool_usage, request_queue
+
+__all__ = [
+    "acceptance",
+    "asked_resolved_served",
+    "gpu_memory",
+    "latency_bars",
+    "latency_ecdf",
+    "limit_curve",
+    "memory_by_term",
+    "pool_usage",
+    "request_queue",
+    "rows_axes",
+    "theme",
+    "waterfall",
+]

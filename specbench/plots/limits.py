@@ -1,0 +1,147 @@
+"""What was asked and what one gets: the limits over the number of requests asked, and asked → resolved → served."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ..terms import LIMITS, Limit
+from .palette import INK, MUTED, STATUS_COLOURS, TERM_COLOURS, marker, note
+
+_CURVE_COLOURS: dict[str, str] = {
+    "kv_tokens": TERM_COLOURS["kv"],
+    "state_slots": TERM_COLOURS["state_ssm"],
+    "running_requests": TERM_COLOURS["weights"],
+}
+
+
+def limit_curve(
+    curve: pd.DataFrame,
+    limit: Limit = "kv_tokens",
+    *,
+    observed: pd.DataFrame | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """One limit over the requests asked (`max_running_requests`): where it falls off, and where the engine refuses.
+
+    `curve`: `frames.limit_curve`, columns `asked, limit, predicted, predicted_low, predicted_high, verdict`.
+    `observed`: rows of `frames.runs` (columns `asked_requests` and the limit's name) drawn as filled points.
+    A refused point is a cross on the axis: there is no limit to plot.
+    """
+    ax = ax or plt.gca()
+    rows = curve[curve["limit"] == limit].sort_values("asked")
+    if rows.empty:
+        return note(ax, f"{limit}: not predicted")
+    colour = _CURVE_COLOURS.get(limit, INK)
+    asked = rows["asked"].astype(int)
+    value = rows["predicted"].astype("Float64").astype(float)
+    ax.fill_between(
+        asked,
+        rows["predicted_low"].astype("Float64").astype(float),
+        rows["predicted_high"].astype("Float64").astype(float),
+        step=None,
+        color=colour,
+        alpha=0.15,
+        linewidth=0,
+    )
+    ax.plot(asked, value, color=colour, linewidth=1.2, marker="o", markersize=5, markerfacecolor="white")
+    refused = rows[rows["verdict"] == "refused"]
+    handles = [marker("o", "predicted", solid=False, colour=colour)]
+    if not refused.empty:
+        red = STATUS_COLOURS["refused"]
+        ax.plot(refused["asked"].astype(int), [0.0] * len(refused), "x", color=red, markersize=7, clip_on=False)
+        handles.append(marker("x", "predicted: refused", solid=True, colour=red))
+    if observed is not None and limit in observed and observed[limit].notna().any():
+        points = observed[observed[limit].notna() & observed["asked_requests"].notna()]
+        ax.plot(points["asked_requests"].astype(int), points[limit].astype(float), "o", color=colour, markersize=8)
+        handles.append(marker("o", "recorded", solid=True, colour=colour))
+    if limit == "running_requests":
+        ax.plot(asked, asked, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
+    ax.set_ylim(bottom=0)
+    ax.set_xticks(list(asked) if len(asked) <= 12 else list(asked)[:: max(1, len(asked) // 8)])
+    ax.set_xlabel("running requests asked")
+    ax.set_ylabel(f"{LIMITS[limit].split(' (')[0]}, predicted", wrap=True)
+    ax.set_title(limit)
+    ax.legend(handles=handles)
+    return ax
+
+
+def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Requests at once, per run: asked (hollow circle), resolved (filled square), served (filled diamond).
+
+    `runs`: `frames.runs`, columns `run, status, asked_requests, resolved_requests, served_requests`. Not known: no
+    mark, and the reason beside the row.
+    """
+    ax = ax or plt.gca()
+    if runs.empty:
+        return note(ax, "no run")
+    series = (
+        ("asked_requests", "o", False, -0.0),
+        ("resolved_requests", "s", True, -0.0),
+        ("served_requests", "D", True, -0.0),
+    )
+    for y, (_, run) in enumerate(runs.iterrows()):
+        colour = STATUS_COLOURS.get(outcome(run), MUTED)
+        known = [float(run[name]) for name, *_ in series if not pd.isna(run[name])]
+        if len(known) > 1:
+            ax.plot([min(known), max(known)], [y, y], color=colour, linewidth=2, alpha=0.35, zorder=1)
+        for name, shape, solid, _offset in series:
+            if pd.isna(run[name]):
+                continue
+            size = {"o": 11, "s": 8, "D": 5}[shape]
+            face = {"o": "white", "s": colour, "D": INK}[shape] if solid or shape == "o" else "white"
+            ax.plot(
+                float(run[name]),
+                y,
+                marker=shape,
+                markersize=size,
+                markeredgecolor=INK if shape == "D" else colour,
+                markerfacecolor=face,
+                linestyle="none",
+                label=f"{name}:{run['run']}",
+                zorder=3 if shape == "D" else 2,
+            )
+        if run["status"] != "served":
+            ax.annotate(
+                str(run["status"]).replace("_", " "),
+                (max(known, default=0), y),
+                xytext=(12, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=colour,
+            )
+        elif pd.isna(run["served_requests"]):
+            ax.annotate(
+                "load only, nothing sent",
+                (max(known, default=0), y),
+                xytext=(12, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=MUTED,
+            )
+    ax.set_yticks(range(len(runs)), list(runs["run"]))
+    ax.set_ylim(len(runs) - 0.5, -0.5)
+    ax.set_xlim(left=-0.4)
+    ax.set_xlabel("requests running at once")
+    ax.legend(
+        handles=[
+            marker("o", "asked", solid=False),
+            marker("s", "resolved by the engine (recorded)", solid=True),
+            marker("D", "served (recorded)", solid=True, colour=INK),
+        ],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+    )
+    return ax
+
+
+def outcome(run: pd.Series) -> str:
+    """`capped` when the server ran with fewer requests than asked, else the status of the run."""
+    status = str(run["status"])
+    asked, resolved = run["asked_requests"], run["resolved_requests"]
+    if status == "served" and not pd.isna(asked) and not pd.isna(resolved) and resolved < asked:
+        return "capped"
+    return status

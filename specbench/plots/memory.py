@@ -1,0 +1,100 @@
+"""Where the memory of the card goes: one run as a waterfall, many runs as stacked bars. Bytes in, GiB on the axis."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from ..terms import TERMS, Origin, Term
+from ..units import GIB
+from .palette import MUTED, TERM_COLOURS, filled, hollow, note, observed_patch, predicted_patch
+
+_BAR = 0.36
+#: Rows that overlap the next one instead of moving the waterfall on.
+_WITHIN: frozenset[str] = frozenset({"graphs"})
+
+
+def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | None = None) -> Axes:
+    """How the card's memory is used up, term by term; both series end at the card's total.
+
+    `steps`: `frames.waterfall`, columns `term, label, predicted_bytes, observed_bytes` in stacking order, per rank.
+    Each bar starts where the one above it ended. `graphs` lie within `slack` and do not move the waterfall on.
+    """
+    ax = ax or plt.gca()
+    if steps.empty:
+        return note(ax, "memory terms: not logged")
+    start = {"predicted_bytes": 0.0, "observed_bytes": 0.0}
+    ends = {
+        name: float(pd.to_numeric(steps.loc[~steps["term"].isin(_WITHIN), name]).abs().sum()) / GIB for name in start
+    }
+    widest = max(*ends.values(), 1.0)
+    for row, (term, label) in enumerate(zip(steps["term"], steps["label"], strict=True)):
+        colour = TERM_COLOURS.get(term, MUTED)
+        for name, offset, style, unknown in (
+            ("predicted_bytes", -_BAR / 2, hollow(colour), "not predicted"),
+            ("observed_bytes", _BAR / 2, filled(colour), "not logged"),
+        ):
+            value = steps[name].iloc[row]
+            y = row + offset
+            left = start[name]
+            if pd.isna(value):
+                ax.text(left + widest * 0.006, y, unknown, va="center", fontsize=7.5, color=MUTED, style="italic")
+                continue
+            size = float(value) / GIB
+            ax.barh(y, size, _BAR, left=left, label=f"{name}:{label}", **style)
+            ax.text(max(left, left + size) + widest * 0.006, y, f"{size:,.2f}", va="center", fontsize=7.5)
+            if term not in _WITHIN:
+                start[name] = left + size
+    ax.set_yticks(range(len(steps)), list(steps["label"]))
+    ax.invert_yaxis()
+    ax.set_xlim(0, widest * 1.09)
+    ax.set_xlabel("GiB of the card, per rank")
+    ax.legend(handles=[predicted_patch(), observed_patch(origin)], loc="lower left")
+    return ax
+
+
+def memory_by_term(memory: pd.DataFrame, *, basis: str = "measured", ax: Axes | None = None) -> Axes:
+    """Memory by term over runs: a hollow stack (predicted) above a filled one (observed) for every run.
+
+    `memory`: `frames.memory`, columns `run, rank, term, basis, predicted, observed` (bytes); the first rank.
+    """
+    ax = ax or plt.gca()
+    rows = memory[memory["basis"] == basis]
+    if rows.empty:
+        return note(ax, "memory by term: not logged")
+    runs = list(dict.fromkeys(rows["run"]))
+    used: list[Term] = []
+    for y, run in enumerate(runs):
+        mine = rows[rows["run"] == run]
+        mine = mine[mine["rank"] == mine["rank"].iloc[0]].drop_duplicates("term").set_index("term")
+        start = {"predicted": 0.0, "observed": 0.0}
+        for term in (name for name in TERMS if name in mine.index and name not in ("graphs", "slack", "unexplained")):
+            for name, offset, style in (
+                ("predicted", -_BAR / 2, hollow(TERM_COLOURS[term])),
+                ("observed", _BAR / 2, filled(TERM_COLOURS[term])),
+            ):
+                value = mine.loc[term, name]
+                if pd.isna(value):
+                    continue
+                size = float(value) / GIB
+                ax.barh(y + offset, size, _BAR, left=start[name], label=f"{name}:{run}:{term}", **style)
+                start[name] += size
+                if term not in used:
+                    used.append(term)
+        if not start["observed"]:
+            ax.text(0.3, y + _BAR / 2, "not logged", va="center", fontsize=7.5, color=MUTED, style="italic")
+    ax.set_yticks(range(len(runs)), runs)
+    ax.invert_yaxis()
+    ax.set_xlabel("GiB per rank, before graphs and activations")
+    handles = [predicted_patch(), observed_patch("recorded")]
+    for term in TERMS:
+        if term in used:
+            handles.append(_patch(term))
+    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def _patch(term: Term) -> Patch:
+    return Patch(**filled(TERM_COLOURS[term]), label=term)

@@ -1,0 +1,283 @@
+"""Plots, seen through their Axes: bar heights, fills, labels. Values are made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+
+from specbench import plots
+from specbench.plots.limits import outcome
+from specbench.plots.palette import TERM_COLOURS, algorithm_colour
+from specbench.terms import TERMS
+
+GIB = 2**30
+NO_FILL = (0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    mpl.use("agg")
+    before = dict(mpl.rcParams)
+    yield
+    assert {key for key in before if mpl.rcParams[key] != before[key]} <= {"backend"}, "a plot changed global settings"
+    plt.close("all")
+
+
+@pytest.fixture
+def ax() -> Axes:
+    return plt.subplots()[1]
+
+
+def ints(*values: int | None) -> pd.array:
+    return pd.array(list(values), dtype="Int64")
+
+
+def bars(ax: Axes, prefix: str) -> list[tuple[float, float, bool]]:
+    """(start, width, filled) of the bars whose label begins with `prefix`."""
+    return [
+        (bar.patches[0].get_x(), bar.patches[0].get_width(), bar.patches[0].get_facecolor() != NO_FILL)
+        for bar in ax.containers
+        if bar.get_label().startswith(prefix)
+    ]
+
+
+def texts(ax: Axes) -> str:
+    return " | ".join(text.get_text() for text in ax.texts)
+
+
+def legend(ax: Axes) -> list[str]:
+    found = ax.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+@pytest.fixture
+def steps() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "term": pd.array(["before", "weights", "kv", "graphs", "slack"], dtype="string"),
+            "label": pd.array(["before loading", "weights", "kv", "graphs (within slack)", "slack"], dtype="string"),
+            "predicted_bytes": ints(1 * GIB, 50 * GIB, 10 * GIB, None, 19 * GIB),
+            "observed_bytes": ints(1 * GIB, 51 * GIB, None, 1 * GIB, 18 * GIB),
+        }
+    )
+
+
+def test_waterfall_bars_start_where_the_last_one_ended(steps: pd.DataFrame, ax: Axes) -> None:
+    plots.waterfall(steps, ax=ax)
+    assert bars(ax, "predicted_bytes:") == [(0, 1, False), (1, 50, False), (51, 10, False), (61, 19, False)]
+    # kv was not logged: the observed side has a gap, and graphs lie within slack without moving it on
+    assert bars(ax, "observed_bytes:") == [(0, 1, True), (1, 51, True), (52, 1, True), (52, 18, True)]
+
+
+def test_waterfall_says_what_is_unknown(steps: pd.DataFrame, ax: Axes) -> None:
+    plots.waterfall(steps, origin="recorded", ax=ax)
+    assert "not logged" in texts(ax)
+    assert "not predicted" in texts(ax)
+    assert "GiB" in ax.get_xlabel()
+    assert legend(ax) == ["predicted", "recorded"]
+
+
+def test_waterfall_of_nothing_is_a_note(ax: Axes, steps: pd.DataFrame) -> None:
+    plots.waterfall(steps.iloc[:0], ax=ax)
+    assert not ax.containers
+    assert "not logged" in texts(ax)
+
+
+def test_every_term_has_its_own_colour() -> None:
+    assert set(TERM_COLOURS) == set(TERMS)
+    assert len(set(TERM_COLOURS.values())) == len(TERMS)
+    assert algorithm_colour("dflash") == algorithm_colour("DFLASH") != algorithm_colour("none")
+
+
+def memory_rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "run": ["a", "a", "b", "b"],
+            "rank": ["", "", "", ""],
+            "term": ["weights", "kv", "weights", "kv"],
+            "basis": ["measured"] * 4,
+            "predicted": ints(50 * GIB, 5 * GIB, 25 * GIB, 7 * GIB),
+            "observed": ints(51 * GIB, 5 * GIB, None, None),
+        }
+    )
+
+
+def test_memory_by_term_stacks_per_run(ax: Axes) -> None:
+    plots.memory_by_term(memory_rows(), ax=ax)
+    assert bars(ax, "predicted:a:") == [(0, 50, False), (50, 5, False)]
+    assert bars(ax, "observed:a:") == [(0, 51, True), (51, 5, True)]
+    assert bars(ax, "observed:b:") == []
+    assert "not logged" in texts(ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+
+
+def curve() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "asked": ints(4, 6, 8),
+            "limit": ["kv_tokens"] * 3,
+            "predicted": ints(87061, 49000, 11893),
+            "predicted_low": ints(87061, 49000, 11893),
+            "predicted_high": ints(87061, 49000, 11893),
+            "verdict": ["serves", "capped", "refused"],
+        }
+    )
+
+
+def test_limit_curve_is_hollow_and_crosses_out_what_is_refused(ax: Axes) -> None:
+    plots.limit_curve(curve(), "kv_tokens", ax=ax)
+    line, crosses = ax.lines[0], ax.lines[1]
+    assert list(line.get_xdata()) == [4, 6, 8]
+    assert list(line.get_ydata()) == [87061, 49000, 11893]
+    assert line.get_markerfacecolor() == "white"
+    assert (list(crosses.get_xdata()), crosses.get_marker()) == ([8], "x")
+    assert legend(ax) == ["predicted", "predicted: refused"]
+    assert ax.get_xlabel() == "running requests asked"
+    assert "predicted" in ax.get_ylabel()
+
+
+def test_limit_curve_draws_a_run_as_a_filled_point(ax: Axes) -> None:
+    observed = pd.DataFrame({"asked_requests": ints(4, 8), "kv_tokens": ints(87061, None)})
+    plots.limit_curve(curve(), "kv_tokens", observed=observed, ax=ax)
+    point = ax.lines[-1]
+    assert (list(point.get_xdata()), list(point.get_ydata())) == ([4], [87061.0])
+    assert to_rgba(point.get_markerfacecolor()) == to_rgba(TERM_COLOURS["kv"])
+    assert "recorded" in legend(ax)
+
+
+def run_rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "run": ["cap", "no", "load"],
+            "status": ["served", "refused", "served"],
+            "asked_requests": ints(8, 8, 4),
+            "resolved_requests": ints(1, None, 4),
+            "served_requests": ints(1, None, None),
+        }
+    )
+
+
+def test_asked_resolved_served_draws_only_what_is_known(ax: Axes) -> None:
+    plots.asked_resolved_served(run_rows(), ax=ax)
+    marks = {
+        line.get_label(): (line.get_xdata()[0], line.get_markerfacecolor())
+        for line in ax.lines
+        if ":" in str(line.get_label())
+    }
+    assert marks["asked_requests:cap"] == (8.0, "white")
+    assert marks["resolved_requests:cap"][0] == 1.0
+    assert marks["resolved_requests:cap"][1] != "white"
+    assert marks["served_requests:cap"][0] == 1.0
+    assert "resolved_requests:no" not in marks
+    assert "served_requests:load" not in marks
+    assert "refused" in texts(ax)
+    assert "nothing sent" in texts(ax)
+
+
+def test_a_server_with_fewer_requests_than_asked_is_capped() -> None:
+    assert [outcome(row) for _, row in run_rows().iterrows()] == ["capped", "refused", "served"]
+
+
+def request_rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "load": ["1 client", "8 clients", "8 clients", "8 clients"],
+            "ok": pd.array([True, True, True, False], dtype="boolean"),
+            "ttft_s": pd.array([0.12, 0.5, 0.7, None], dtype="Float64"),
+        }
+    )
+
+
+def test_ecdf_leaves_failed_requests_out_and_says_so(ax: Axes) -> None:
+    plots.latency_ecdf(request_rows(), "ttft_s", ax=ax)
+    assert legend(ax) == ["1 client (n=1)", "8 clients (n=2)"]
+    assert "1 failed" in ax.get_legend().get_title().get_text()
+    assert sorted(value for value in ax.lines[1].get_xdata() if value > 0) == [0.5, 0.7]
+    assert ax.get_xlabel() == "time to first token (s), recorded"
+
+
+def latency_rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "run": ["a", "b"],
+            "algorithm": ["none", "DFLASH"],
+            "load": ["8 clients", "8 clients"],
+            "metric": ["tpot_s", "tpot_s"],
+            "p50": pd.array([0.0164, None], dtype="Float64"),
+            "p90": pd.array([0.0180, None], dtype="Float64"),
+            "mean": pd.array([0.0165, None], dtype="Float64"),
+            "ok": ints(8, 0),
+            "failed": ints(0, 8),
+        }
+    )
+
+
+def test_latency_bars_are_in_milliseconds_and_failures_are_words(ax: Axes) -> None:
+    plots.latency_bars(latency_rows(), "tpot_s", ax=ax)
+    assert [bar[1] for bar in bars(ax, "a:")] == pytest.approx([16.4])
+    assert bars(ax, "b:") == []
+    assert "8 failed" in texts(ax)
+    assert "(ms)" in ax.get_xlabel()
+    assert legend(ax) == ["none", "DFLASH"]
+
+
+def test_acceptance_without_speculation_is_a_note(ax: Axes) -> None:
+    plots.acceptance(latency_rows(), ax=ax)
+    assert "not logged" in texts(ax)
+
+
+def timeline_rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "time_s": pd.array([0.0, 1.0, 2.0], dtype="Float64"),
+            "kv_usage": pd.array([0.01, 0.02, 0.02], dtype="Float64"),
+            "state_usage": pd.array([None, None, None], dtype="Float64"),
+            "running_requests": ints(1, 1, 1),
+            "queued_requests": ints(7, 6, 5),
+        }
+    )
+
+
+def test_pool_usage_draws_only_the_pools_that_were_logged(ax: Axes) -> None:
+    plots.pool_usage(timeline_rows(), ax=ax)
+    assert legend(ax) == ["KV tokens"]
+    assert list(ax.lines[0].get_ydata()) == pytest.approx([1.0, 2.0, 2.0])
+    assert "%" in ax.get_ylabel()
+
+
+def test_request_queue_shows_running_waiting_and_asked(ax: Axes) -> None:
+    plots.request_queue(timeline_rows(), asked=8, ax=ax)
+    assert legend(ax) == ["running", "waiting", "asked at once: 8"]
+    assert list(ax.lines[1].get_ydata()) == [7, 6, 5]
+
+
+def test_a_run_that_never_decoded_has_a_note(ax: Axes) -> None:
+    plots.request_queue(timeline_rows().iloc[:0], ax=ax)
+    assert "never decoded" in texts(ax)
+
+
+def test_gpu_memory_is_in_gib(ax: Axes) -> None:
+    samples = pd.DataFrame(
+        {
+            "time_s": pd.array([0.0, 1.0], dtype="Float64"),
+            "gpu": ints(0, 0),
+            "used_bytes": ints(GIB, 3 * GIB),
+            "total_bytes": ints(4 * GIB, 4 * GIB),
+        }
+    )
+    plots.gpu_memory(samples, ax=ax)
+    assert list(ax.lines[0].get_ydata()) == [1.0, 3.0]
+    assert legend(ax) == ["GPU 0", "card"]
+
+
+def test_theme_is_the_only_thing_that_changes_settings() -> None:
+    with mpl.rc_context():
+        plots.theme()
+        assert mpl.rcParams["axes.spines.top"] is False
