@@ -74,7 +74,7 @@ async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Rece
                 got.error = f"HTTP {response.status}: {_error_text(text)}"
     except _InStreamError as error:
         got.error = f"{ERROR_EVENT}{error}"
-    except asyncio.TimeoutError:  # noqa: UP041  (not yet the builtin one in Python 3.10)
+    except TimeoutError:
         got.error = f"no end within {sent.timeout_s:g} s, {got.output_tokens} tokens came"
     except aiohttp.ClientConnectorError as error:
         got.error = f"no connection: {error}"

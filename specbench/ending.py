@@ -43,13 +43,19 @@ def classify(
     ended_by_itself: bool,
     exit_code: int | None,
     failures: Sequence[Failure],
+    answering: bool = True,
     timeout_s: float | None = None,
 ) -> Ending:
-    """`failures` as read from the log, the first is the cause; `timeout_s` when the wait for readiness ran out."""
+    """`failures` as read from the log, the first is the cause; `timeout_s` when the wait for readiness ran out.
+
+    `answering` is whether it was still healthy when the workload was done: a process can outlive its scheduler.
+    """
     cause = _in_words(failures[0]) if failures else "the log names no cause"
     code = "" if exit_code is None else f" ({_code_in_words(exit_code)})"
     if timeout_s is not None:
         return Ending(status="timed_out", exit_code=None, reason=f"not ready after {timeout_s:g} s; {cause}")
+    if ready and not ended_by_itself and not answering:
+        return Ending(status="crashed", exit_code=None, reason=f"stopped answering while serving: {cause}")
     if ready and not ended_by_itself:
         return Ending(status="served", exit_code=None, reason="ready, and ran until it was stopped")
     if ready:

@@ -103,7 +103,7 @@ class _Sender:
             async with session.post(f"{self._url}/flush_cache", timeout=aiohttp.ClientTimeout(total=60)) as response:
                 text = (await response.text()).strip().partition("\n")[0]
                 return f"HTTP {response.status}: {text}"
-        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041  (Python 3.10)
+        except (aiohttp.ClientError, OSError) as error:
             return f"failed: {error or type(error).__name__}"
 
     async def _step(self, session: aiohttp.ClientSession, step: Step) -> None:

@@ -98,7 +98,7 @@ class Player:
         began = asyncio.get_running_loop().time()
         self.crashing = True
         if self._speed is None:
-            with suppress(asyncio.TimeoutError):
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._batch_in_flight.wait(), _BATCH_WAIT_S)
         await self._play(self._log.steps.get(step, ()))
         await self.until(began, self._plan.crash_after_s)
@@ -110,7 +110,7 @@ class Player:
         for emission in piece:
             left = 0.0 if self._speed is None else began + emission.at_s / self._speed - clock()
             if left > 0:
-                with suppress(asyncio.TimeoutError):
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), left)
             self._write([emission])
 

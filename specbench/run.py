@@ -1,0 +1,209 @@
+"""One configuration, run: predict, check the workload, start the server, send, stop, and leave a record.
+
+In: a RunConfig. Out: a RunRecord, also when the server was refused, crashed or timed out: these are results. Raises
+only for bad input (ConfigError: an impossible workload), and leaves nothing behind on any exit, Ctrl-C and SIGTERM
+included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .budget_types import MemoryBudget
+from .config import RunConfig
+from .environment import environment
+from .errors import ConfigError, SpecError
+from .launch import Server, launch
+from .paths import resolve, workbook_root
+from .record import RECORD, RunRecord, new_run_folder
+from .record_types import RunStatus
+from .record_writer import RecordWriter
+from .sending import Progress, Sending, send
+from .telemetry import Telemetry
+from .workload import check_fit, steps_of
+
+#: Names under which engines of different versions answer, newest first.
+_SERVER_INFO = ("/server_info", "/get_server_info")
+_MODEL_INFO = ("/model_info", "/get_model_info")
+
+
+def run(config: RunConfig, out: Path | None = None, progress: Progress | None = None) -> RunRecord:
+    """Runs `config` and returns its record, which lies in `<out>/record`.
+
+    `out` is the run folder; not given: a new one under `runs/single` of the workbook. `progress(phase, done, total)` is
+    called as the run goes on, for `start` with seconds waited. Raises ConfigError for a workload that cannot fit (with
+    the arithmetic) unless `workload.allow_overflow`, LaunchError when the process cannot be started at all.
+    """
+    replayed = None if config.engine.replay is None else RunRecord.open(resolve(config.engine.replay))
+    budget = predicted(config)
+    _refuse_impossible(config, budget)
+    folder = out or new_run_folder(workbook_root() / "runs" / "single", _stamped(config.name))
+    created = out is None
+    try:
+        with _sigterm_raises(), RecordWriter(folder / RECORD) as writer:
+            return _observe(config, writer, progress, replayed)
+    except BaseException:
+        if created:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def predicted(config: RunConfig) -> MemoryBudget | None:
+    """The budget from the configuration alone; None when this model or algorithm cannot be sized."""
+    from .budget import predict
+
+    try:
+        return predict(config)
+    except (ConfigError, SpecError):
+        return None
+
+
+def _refuse_impossible(config: RunConfig, budget: MemoryBudget | None) -> None:
+    problems = check_fit(config, budget)
+    if problems and not config.workload.allow_overflow:
+        raise ConfigError(
+            f"workload: {'; '.join(problems)}.\n"
+            "Shorten input_tokens or output_tokens, or set workload.allow_overflow: true to see the engine's own error."
+        )
+
+
+def _observe(
+    config: RunConfig, writer: RecordWriter, progress: Progress | None, replayed: RunRecord | None
+) -> RunRecord:
+    writer.config(config)
+    notes = _notes(config, replayed)
+    sending = Sending()
+    timeout_s = config.engine.ready_timeout_s
+
+    def tick(waited_s: float) -> None:
+        if progress:
+            progress("start", int(waited_s), int(timeout_s))
+
+    with Telemetry() as telemetry:
+        telemetry.phase("start")
+        began = time.perf_counter()
+        with launch(config, log_path=writer.log_path, tick=tick) as server:
+            start_s = time.perf_counter() - began
+            writer.command(server.argv)
+            if server.ready:
+                _save(server, writer, "server_info.json", _SERVER_INFO)
+                _save(server, writer, "model_info.json", _MODEL_INFO)
+                if _has_something_to_send(config, replayed):
+                    sending = _send_in_thread(config, server, telemetry, progress)
+                    _save(server, writer, "server_info_after.json", _SERVER_INFO)
+                    _save(server, writer, "metrics.txt", ("/metrics",))
+            telemetry.phase("stop")
+            stop_began = time.perf_counter()
+            if progress:
+                progress("stop", 0, 1)
+        stop_s = time.perf_counter() - stop_began
+    ending = server.ending(timeout_s)
+    writer.env(environment(config, server.argv, telemetry.words, server.gpu_memory, replayed))
+    if sending.traces:
+        writer.requests(sending.traces)
+    writer.gpu_samples(telemetry.samples)
+    return writer.finish(
+        RunStatus(
+            status=ending.status,
+            origin="measured" if replayed is None else "recorded",
+            exit_code=ending.exit_code,
+            reason=ending.reason,
+            started_unix_s=server.started_unix_s,
+            ended_unix_s=time.time(),
+            ready_s=server.ready_s,
+            phases={"start": round(start_s, 3), **sending.phases, "stop": round(stop_s, 3)},
+            marks={} if server.ready_s is None else {"ready": server.ready_s},
+            flushes=sending.flushes,
+            notes=tuple(notes),
+        )
+    )
+
+
+def _has_something_to_send(config: RunConfig, replayed: RunRecord | None) -> bool:
+    """Of a load-only recording only requests that cannot fit have an answer: the engine's error."""
+    if config.workload.requests == 0:
+        return False
+    return replayed is None or bool(replayed.requests()) or config.workload.allow_overflow
+
+
+def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
+    notes = []
+    workload = config.workload
+    for clients in workload.concurrency if workload.request_rate is None else ():
+        if 0 < workload.requests < clients:
+            notes.append(f"{workload.requests} requests cannot keep {clients} clients busy: fewer ran at once")
+    if workload.requests == 0:
+        notes.append("load only: workload.requests is 0, so there are no latencies")
+    if replayed is None:
+        return notes
+    speed = config.engine.replay_speed
+    pace = "at once" if speed == "instant" else f"{speed:g} times as fast as recorded"
+    notes.append(f"replay of the record {replayed.name}, {pace}; all times of requests are in recorded time")
+    if workload.requests and not replayed.requests():
+        notes.append("the replayed record is load only: no request was recorded, so the workload has no latencies")
+    notes += [note for note in replayed.status.notes if not note.startswith("phases:")]
+    return notes
+
+
+def _send_in_thread(config: RunConfig, server: Server, telemetry: Telemetry, progress: Progress | None) -> Sending:
+    """In a thread with a loop of its own: a notebook's main thread has a running one. Ctrl-C still reaches this one."""
+    cancel = threading.Event()
+    result: list[Sending | BaseException] = []
+
+    def work() -> None:
+        try:
+            result.append(send(config, server.url, progress=progress, cancel=cancel, on_step=telemetry.phase))
+        except BaseException as error:
+            result.append(error)
+
+    thread = threading.Thread(target=work, name="workload", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+    except BaseException:
+        cancel.set()
+        thread.join(5.0)
+        raise
+    outcome = result[0]
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def _save(server: Server, writer: RecordWriter, name: str, paths: tuple[str, ...]) -> None:
+    for path in paths:
+        if server.alive and (body := server.get(path)) is not None:
+            writer.text(name, body)
+            return
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM ends the run like Ctrl-C, so that everything is cleaned up. Only a main thread can ask for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stamped(name: str) -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{name}"
+
+
+__all__ = ["check_fit", "predicted", "run", "steps_of"]
