@@ -1,4 +1,4 @@
-"""Families of models, by the name that config.json gives under `architectures`. To add one: a file here and its names."""
+"""Families of models, by the name that config.json gives. To add one: a file here and its names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's config.json, read strictly. In: the file. Out: values of the asked type, or a SpecError naming file and key."""
+"""A model's config.json, read strictly. In: the file. Out: typed values, or a SpecError naming file and key."""
 
 from __future__ import annotations
 

@@ -1,0 +1,87 @@
+"""From resolved settings to the numbers that a sizing rule takes, and the memory that it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...budget_types import FreeMemory
+from ...units import GIB
+from .resolve import DEFAULT_RATIO, Settings, server_args
+from .sizing import cell as cells
+from .sizing.cell import Cell, Slot
+from .sizing.contract import Demand
+
+_VLM_CACHE_MIB = "100"
+_FEATURE_CACHE_MIB = "1024"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What is left for the pools, GiB per rank, as the solver computes it."""
+
+    low_gib: float
+    point_gib: float
+    high_gib: float
+
+
+def units(settings: Settings) -> tuple[Slot, Cell]:
+    """Bytes of a state slot and of a KV token."""
+    pp = settings.config.parallel.pp_size
+    slot = cells.slot(
+        settings.rule, settings.target, settings.attention_tp, pp, settings.conv_itemsize, settings.ssm_itemsize
+    )
+    cell = cells.cell(
+        settings.rule,
+        settings.family,
+        settings.target,
+        settings.draft,
+        settings.attention_tp,
+        pp,
+        settings.kv_itemsize,
+        path=settings.config.speculative.draft_model_path is not None,
+    )
+    return slot, cell
+
+
+def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:
+    memory = settings.config.memory
+    return Demand(
+        slot_bytes=slot.charged_bytes,
+        cell_bytes=cell.charged_bytes,
+        draft_tokens=settings.shape.verify_width,
+        slots_per_request=settings.slots_per_request,
+        requests=settings.requests,
+        attention_dp=settings.attention_dp,
+        request_dp=settings.request_dp,
+        explicit_slots=memory.max_mamba_cache_size,
+        radix=settings.radix,
+        ratio=DEFAULT_RATIO if memory.mamba_full_memory_ratio is None else memory.mamba_full_memory_ratio,
+        max_total_tokens=memory.max_total_tokens,
+        page_size=settings.page_size,
+        context_len=settings.context_len,
+    )
+
+
+def multimodal_reserve_gib(settings: Settings) -> float:
+    """Kept back for image features, from 0.5.18 (SGLang: mm_runtime_reservation_gb)."""
+    if not (settings.rule.multimodal_reserve and settings.target.multimodal):
+        return 0.0
+    env = settings.config.engine.env
+    reserved_mib = int(env.get("SGLANG_VLM_CACHE_SIZE_MB", _VLM_CACHE_MIB))
+    if server_args(settings.config).get("mm_feature_transport") in ("cuda_ipc", "cuda_vmm"):
+        reserved_mib += int(env.get("SGLANG_MM_FEATURE_CACHE_MB", _FEATURE_CACHE_MIB))
+    return reserved_mib / 1024
+
+
+def rest_gib(settings: Settings, pre_bytes: int, post_bytes: int) -> float:
+    """post - pre × (1 - f) - reserve, with SGLang's operations in SGLang's order."""
+    return post_bytes / GIB - (pre_bytes / GIB) * (1 - settings.fraction) - multimodal_reserve_gib(settings)
+
+
+def rest(settings: Settings, free: FreeMemory) -> Rest:
+    """Over independent intervals of `pre` and `post`."""
+    return Rest(
+        low_gib=rest_gib(settings, free.pre.high, free.post.low),
+        point_gib=rest_gib(settings, free.pre.point, free.post.point),
+        high_gib=rest_gib(settings, free.pre.low, free.post.high),
+    )

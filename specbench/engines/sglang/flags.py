@@ -1,0 +1,74 @@
+"""Facts about SGLang's command-line flags by version: names, choices, and which algorithms a release has.
+
+Read from the argument definitions of the releases 0.5.6.post2 to 0.5.23.
+"""
+
+from __future__ import annotations
+
+from ...config import EngineSection
+from ...versions import at_least
+from .sizing import rule_version
+
+#: Configuration key -> flag. `None`: the name depends on the version (see `flag_name`).
+FLAGS: dict[str, str | None] = {
+    "parallel.tp_size": "--tp-size",
+    "parallel.pp_size": "--pp-size",
+    "parallel.dp_size": "--dp-size",
+    "parallel.enable_dp_attention": "--enable-dp-attention",
+    "speculative.algorithm": "--speculative-algorithm",
+    "speculative.draft_model_path": "--speculative-draft-model-path",
+    "speculative.num_steps": "--speculative-num-steps",
+    "speculative.eagle_topk": "--speculative-eagle-topk",
+    "speculative.num_draft_tokens": "--speculative-num-draft-tokens",
+    "memory.mem_fraction_static": "--mem-fraction-static",
+    "memory.mamba_full_memory_ratio": "--mamba-full-memory-ratio",
+    "memory.max_running_requests": "--max-running-requests",
+    "memory.max_mamba_cache_size": "--max-mamba-cache-size",
+    "memory.max_total_tokens": "--max-total-tokens",
+    "memory.kv_cache_dtype": "--kv-cache-dtype",
+    "memory.mamba_ssm_dtype": "--mamba-ssm-dtype",
+    "memory.mamba_radix_cache_strategy": None,
+    "memory.disable_radix_cache": "--disable-radix-cache",
+    "memory.disable_overlap_schedule": "--disable-overlap-schedule",
+    "memory.page_size": "--page-size",
+    "memory.context_length": "--context-length",
+    "memory.chunked_prefill_size": "--chunked-prefill-size",
+    "memory.cuda_graph_max_bs": None,
+}
+
+#: First release with the algorithm.
+ALGORITHM_SINCE: dict[str, str] = {
+    "EAGLE": "0.5.6",
+    "EAGLE3": "0.5.6",
+    "NEXTN": "0.5.6",
+    "STANDALONE": "0.5.6",
+    "NGRAM": "0.5.6",
+    "DFLASH": "0.5.11",
+    "FROZEN_KV_MTP": "0.5.12",
+    "DSPARK": "0.5.16",
+    "UNO": "0.5.20",
+}
+
+_KV_DTYPES_OLD = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1")
+_KV_DTYPES_NEW = (*_KV_DTYPES_OLD, "mxfp8", "nvfp4", "fp4_mx_block16")
+
+
+def facts_version(engine: EngineSection) -> str:
+    """The release whose flags a server takes: that of the sizing rule for development builds and forks."""
+    return rule_version(engine)
+
+
+def flag_name(key: str, version: str) -> str | None:
+    """The flag of a configuration key in a version; None when the version has no such flag."""
+    if key == "memory.mamba_radix_cache_strategy":
+        if at_least(version, "0.5.14"):
+            return "--mamba-radix-cache-strategy"
+        return "--mamba-scheduler-strategy" if at_least(version, "0.5.8") else None
+    if key == "memory.cuda_graph_max_bs":
+        return "--cuda-graph-max-bs-decode" if at_least(version, "0.5.14") else "--cuda-graph-max-bs"
+    return FLAGS.get(key)
+
+
+def kv_dtypes(version: str) -> tuple[str, ...]:
+    """Choices of --kv-cache-dtype (read in 0.5.12 and 0.5.16)."""
+    return _KV_DTYPES_NEW if at_least(version, "0.5.16") else _KV_DTYPES_OLD

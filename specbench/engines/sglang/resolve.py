@@ -1,0 +1,186 @@
+"""What SGLang makes of the flags before it sizes anything: strategy, overlap, widths, types, page, context, fraction.
+
+In: a configuration and its models. Out: `Settings`, per version. The non-obvious thing is how far one flag reaches:
+speculation decides overlap, overlap decides the meaning of `auto`, and both decide the slots per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ... import speculative
+from ...config import RunConfig
+from ...layers import dtype_bytes, split
+from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
+from ...speculative.contract import Shape
+from .sizing import rule_for, rule_version
+from .sizing.contract import Rule
+from .sizing.fraction import default_fraction
+
+Strategy = Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"]
+
+DEFAULT_RATIO = 0.9
+DEFAULT_SPECULATIVE_REQUESTS = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A configuration with everything resolved that sizing needs."""
+
+    config: RunConfig
+    version: str  # whose rules apply
+    rule: Rule
+    target: ModelSpec
+    draft: ModelSpec | None  # None: the algorithm drafts without a model
+    gpu: GpuSpec
+    algorithm: str
+    family: str  # none, eagle, dflash, ngram
+    shape: Shape
+    attention_tp: int
+    attention_dp: int
+    request_dp: int
+    strategy: Strategy | None  # None: no radix cache
+    overlap: bool
+    slots_per_request: int
+    requests: int | None  # with the engine's default of 48
+    fraction: float
+    fraction_source: str
+    kv_itemsize: int
+    conv_itemsize: int
+    ssm_itemsize: int
+    ssm_dtype: str
+    page_size: int
+    context_len: int
+    graphs: bool  # CUDA graphs for decoding
+
+    @property
+    def radix(self) -> bool:
+        return not self.config.memory.disable_radix_cache
+
+
+def server_args(config: RunConfig) -> dict[str, Any]:
+    """engine.args by underscored name, whatever the spelling."""
+    return {key.lstrip("-").replace("-", "_"): value for key, value in config.engine.args.items()}
+
+
+def settings(config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | None = None) -> Settings:
+    """Resolve a configuration. ConfigError or SpecError when it cannot be sized."""
+    version = rule_version(config.engine)
+    rule = rule_for(version)
+    args, env = server_args(config), config.engine.env
+    target = model or load_model(config.model)
+    card = gpu or load_gpu(config.gpu.name)
+    algorithm = speculative.get(config.speculative.algorithm)
+    given = load_model(config.speculative.draft_model_path) if config.speculative.draft_model_path else None
+    draft = algorithm.draft(target, given)
+    shape = algorithm.shape(config.speculative, target, draft, args)
+    memory, parallel = config.memory, config.parallel
+    attention_dp = parallel.dp_size if parallel.enable_dp_attention else 1
+    overlap = overlaps(config, rule, algorithm.family)
+    strategy = resolve_strategy(config, rule, overlap)
+    if strategy == "no_buffer" and memory.mamba_radix_cache_strategy == "auto":
+        overlap = False
+    ssm_dtype = _state_dtype(config, rule, target)
+    requests = memory.max_running_requests
+    if requests is None and shape.verify_width:
+        requests = DEFAULT_SPECULATIVE_REQUESTS
+    fraction, source = _fraction(config, rule, target, algorithm.family, card)
+    return Settings(
+        config=config,
+        version=version,
+        rule=rule,
+        target=target,
+        draft=draft,
+        gpu=card,
+        algorithm=algorithm.name,
+        family=algorithm.family,
+        shape=shape,
+        attention_tp=split(parallel.tp_size, attention_dp, "parallel.tp_size over parallel.dp_size"),
+        attention_dp=attention_dp,
+        # up to 0.5.13 plain data parallelism divides the requests as well
+        request_dp=parallel.dp_size if rule.request_limit == "estimate" else attention_dp,
+        strategy=strategy,
+        overlap=overlap,
+        slots_per_request=slots_per_request(rule, strategy, overlap, bool(shape.verify_width), env),
+        requests=requests,
+        fraction=fraction,
+        fraction_source=source,
+        kv_itemsize=_kv_itemsize(config, target),
+        conv_itemsize=dtype_bytes(env.get("SGLANG_MAMBA_CONV_DTYPE", "bfloat16"), "engine.env.SGLANG_MAMBA_CONV_DTYPE"),
+        ssm_itemsize=dtype_bytes(ssm_dtype, "memory.mamba_ssm_dtype"),
+        ssm_dtype=ssm_dtype,
+        page_size=1 if strategy == "no_buffer" else memory.page_size or 1,
+        context_len=memory.context_length or target.context_len,
+        graphs=not args.get("disable_cuda_graph", False),
+    )
+
+
+def overlaps(config: RunConfig, rule: Rule, family: str) -> bool:
+    """Whether scheduling overlaps computing, before the strategy has its say."""
+    if config.memory.disable_overlap_schedule or family not in rule.overlap_with or config.parallel.pp_size > 1:
+        return False
+    # spec v2 of 0.5.11-0.5.13 runs chains only, and an environment variable turns it off
+    if family == "eagle" and not rule.draft_loads_first:
+        chain = config.speculative.eagle_topk in (None, 1)
+        return chain and config.engine.env.get("SGLANG_ENABLE_SPEC_V2", "1").lower() not in ("0", "false")
+    return True
+
+
+def resolve_strategy(config: RunConfig, rule: Rule, overlap: bool) -> Strategy | None:
+    """What `auto` becomes. None without a radix cache: then there is nothing to keep."""
+    if config.memory.disable_radix_cache:
+        return None
+    asked = config.memory.mamba_radix_cache_strategy
+    if asked != "auto":
+        return asked
+    if rule.auto_strategy == "no_buffer":
+        return "no_buffer"
+    pages = (config.memory.page_size or 1) > 1
+    backend = server_args(config).get("linear_attn_backend", "triton")
+    return "extra_buffer" if (overlap or pages) and backend == "triton" else "no_buffer"
+
+
+def slots_per_request(
+    rule: Rule, strategy: Strategy | None, overlap: bool, speculates: bool, env: Mapping[str, str]
+) -> int:
+    """q: slots of state that one running request needs (SGLang: _calculate_mamba_ratio)."""
+    if strategy is None:
+        return 1
+    if strategy == "no_buffer":
+        return 3
+    if rule.extra_buffer_always_four:
+        return 4 if speculates else 5
+    more = 1 if strategy == "extra_buffer_lazy" or not overlap else 2
+    skips_lock = rule.era == "III" and env.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "0").lower() in ("1", "true")
+    return 3 + more - (1 if skips_lock else 0)
+
+
+def _state_dtype(config: RunConfig, rule: Rule, target: ModelSpec) -> str:
+    if config.memory.mamba_ssm_dtype is not None:
+        return config.memory.mamba_ssm_dtype
+    if rule.state_dtype_default == "float32":
+        return "float32"
+    return config.engine.env.get("SGLANG_MAMBA_SSM_DTYPE") or target.ssm_dtype or "float32"
+
+
+def _kv_itemsize(config: RunConfig, target: ModelSpec) -> int:
+    name = config.memory.kv_cache_dtype
+    return dtype_bytes(target.dtype if name == "auto" else name, "memory.kv_cache_dtype")
+
+
+def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, card: GpuSpec) -> tuple[float, str]:
+    """The fraction that the server runs with. `gpu.emulate` scales it to the smaller card's free memory."""
+    emulated = load_gpu(config.gpu.emulate) if config.gpu.emulate else None
+    given = config.memory.mem_fraction_static
+    if given is not None:
+        fraction, source = given, "given"
+    else:
+        fraction = default_fraction(config, rule, target, family, (emulated or card).total_mib)
+        source = f"default of {rule.label}"
+    if emulated is None:
+        return fraction, source
+    ranks = config.parallel.tp_size * config.parallel.pp_size
+    small, real = emulated.free_before_load(ranks).bytes.point, card.free_before_load(ranks).bytes.point
+    return round(fraction * small / real, 6), f"{source}, scaled to the free memory of {emulated.name}"

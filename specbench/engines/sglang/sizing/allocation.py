@@ -1,0 +1,113 @@
+"""What is allocated for given pools, which is not what the solver charged. In: pools. Out: bytes per term, with words.
+
+Every version allocates a padding slot and a padding row of the speculative scratch; only from 0.5.18 are they charged.
+From 0.5.14 the convolution windows of a chain share their columns (D + kernel - 2 instead of D × (kernel - 1)), while
+the solver goes on charging them whole. Source: srt/mem_cache/memory_pool.py of 0.5.12 and 0.5.16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....terms import Term
+from ..resolve import Settings
+from .cell import Cell, Slot
+from .contract import Pools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One term for one set of pools."""
+
+    bytes: int
+    formula: str
+    numbers: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """All pools of one rank."""
+
+    shares: dict[Term, Share]
+    padding_bytes: int  # padding slot and padding row, part of the shares
+    request_table_bytes: int  # req_to_token, in no term
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(share.bytes for share in self.shares.values()) + self.request_table_bytes
+
+
+def scratch_rows(settings: Settings, pools: Pools) -> int:
+    """Rows of the speculative scratch, padding included: one per resolved request (0.5.6: per slot)."""
+    return (pools.slots if settings.rule.scratch_per_slot else pools.requests or 0) + 1
+
+
+def dedups_conv(settings: Settings) -> bool:
+    """Whether the convolution windows share columns: for a chain, where each node has one ancestor."""
+    return settings.rule.dedup_conv and settings.shape.topk <= 1
+
+
+def scratch_conv_per_row(settings: Settings, slot: Slot) -> int:
+    width = settings.shape.verify_width
+    if not dedups_conv(settings):
+        return slot.conv_bytes * width
+    kernel = settings.target.state_layers[0].kernel
+    return slot.conv_bytes // (kernel - 1) * (width + kernel - 2)
+
+
+def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Allocation:
+    """Bytes of pools that were allocated (`pools.allocated`)."""
+    tokens = (pools.tokens or 0) + settings.page_size
+    sum_text = f"({pools.tokens:,} + {settings.page_size})"
+    shares: dict[Term, Share] = {
+        "kv": Share(
+            bytes=tokens * cell.target_bytes,
+            formula="(tokens + one padding page) × bytes of a token in the target's full-attention layers",
+            numbers=f"{sum_text} × {cell.target_bytes:,} B = {tokens * cell.target_bytes:,} B",
+        ),
+        "draft_kv": Share(
+            bytes=tokens * cell.draft_bytes,
+            formula="(tokens + one padding page) × bytes of a token in the draft's layers",
+            numbers=f"{sum_text} × {cell.draft_bytes:,} B = {tokens * cell.draft_bytes:,} B",
+        ),
+    }
+    padding = 0
+    if slot.layers:
+        rows = pools.slots + 1
+        shares["state_conv"] = _rows("slots", pools.slots, slot.conv_bytes, f"{slot.layers} convolution windows")
+        shares["state_ssm"] = _rows(
+            "slots", pools.slots, slot.ssm_bytes, f"{slot.layers} recurrent states ({settings.ssm_dtype})"
+        )
+        padding += slot.conv_bytes + slot.ssm_bytes
+        width = settings.shape.verify_width
+        if width:
+            rows = scratch_rows(settings, pools)
+            kind = "slots" if settings.rule.scratch_per_slot else "running requests"
+            conv = scratch_conv_per_row(settings, slot)
+            how = "overlapping columns" if dedups_conv(settings) else "whole windows"
+            shares["scratch_ssm"] = _rows(
+                kind, rows - 1, width * slot.ssm_bytes, f"{slot.layers} recurrent states of each of {width} tokens"
+            )
+            shares["scratch_conv"] = _rows(
+                kind, rows - 1, conv, f"{slot.layers} convolution windows of {width} tokens, {how}"
+            )
+            padding += width * slot.ssm_bytes + conv
+    return Allocation(shares=shares, padding_bytes=padding, request_table_bytes=_request_table(settings, pools))
+
+
+def _rows(kind: str, count: int, each: int, what: str) -> Share:
+    return Share(
+        bytes=(count + 1) * each,
+        formula=f"({kind} + 1 padding) × {what}",
+        numbers=f"({count:,} + 1) × {each:,} B = {(count + 1) * each:,} B",
+    )
+
+
+def _request_table(settings: Settings, pools: Pools) -> int:
+    """req_to_token: an int32 per request and position, with room for a step of speculation."""
+    extra = 4 + settings.shape.verify_width
+    if settings.shape.verify_width and settings.page_size > 1 and settings.rule.prefill_graphs_multimodal:
+        per_step = max(settings.shape.steps * settings.shape.topk, settings.shape.verify_width)
+        extra = max(extra, 2 * per_step + settings.page_size - 1)
+    rows = (pools.requests or 0) + settings.rule.request_table_padding
+    return rows * (settings.context_len + extra) * 4

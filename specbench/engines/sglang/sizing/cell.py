@@ -1,0 +1,97 @@
+"""Bytes that one KV token and one state slot cost a rank: as the solver charges them, and as they are allocated.
+
+The two differ. Up to 0.5.16 a DFLASH draft is charged by its share of layers, as if its heads were the target's; an
+EAGLE draft is charged from 0.5.14, and only when a draft path is given. (A head of the target's own is charged when
+the target's config itself has `num_nextn_predict_layers`, which Qwen3-Next and Qwen3.5 have not: seen with 0.5.16 and
+0.5.23.) Pipeline stages differ in their layers; the stage with most of a kind is what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ....layers import FullAttention, GatedDeltaNet, Layer
+from ....specs import ModelSpec
+from .contract import Rule
+
+_Kind = TypeVar("_Kind", FullAttention, GatedDeltaNet)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Bytes per token, per rank."""
+
+    target_bytes: int  # allocated
+    draft_bytes: int  # allocated; 0 without a draft's KV
+    draft_charged_bytes: int  # what the solver adds for the draft
+    draft_words: str  # how it is charged
+
+    @property
+    def charged_bytes(self) -> int:
+        return self.target_bytes + self.draft_charged_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """Bytes of one state slot, per rank and stage."""
+
+    layers: int  # linear layers on this stage
+    conv_bytes: int  # all of them
+    ssm_bytes: int
+    charged_bytes: int  # p, as the solver takes it
+
+
+def cell(
+    rule: Rule, family: str, target: ModelSpec, draft: ModelSpec | None, tp: int, pp: int, itemsize: int, *, path: bool
+) -> Cell:
+    """`path`: whether a draft path is given. The draft keeps KV for the target's token count in every version."""
+    layers = _most(stage_layers(target.layers, pp), FullAttention)
+    target_bytes = sum(layer.bytes_per_token(tp, itemsize) for layer in layers)
+    draft_layers = draft.attention_layers if draft is not None else ()
+    draft_bytes = sum(layer.bytes_per_token(tp, itemsize) for layer in draft_layers)
+    charged, words = 0, "no draft KV"
+    if draft_layers and family == "dflash":
+        if rule.dflash_draft_kv == "geometry":
+            charged, words = draft_bytes, "the draft's own geometry"
+        else:
+            scaled = -(-target_bytes * (len(layers) + len(draft_layers)) // len(layers))
+            charged = scaled - target_bytes
+            words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
+    elif draft_layers and family == "eagle":
+        if rule.eagle_draft_kv == "with_path" and path:
+            charged = int(target_bytes * (1 + len(draft_layers) / len(layers))) - target_bytes
+            words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
+        else:
+            words = "the draft's KV is outside the budget"
+    return Cell(target_bytes=target_bytes, draft_bytes=draft_bytes, draft_charged_bytes=charged, draft_words=words)
+
+
+def slot(rule: Rule, target: ModelSpec, tp: int, pp: int, conv_itemsize: int, ssm_itemsize: int) -> Slot:
+    """All zero for a model without state."""
+    mine = _most(stage_layers(target.layers, pp), GatedDeltaNet)
+    conv = sum(layer.conv_bytes(tp, conv_itemsize) for layer in mine)
+    ssm = sum(layer.ssm_bytes(tp, ssm_itemsize) for layer in mine)
+    whole = sum(
+        layer.conv_bytes(tp, conv_itemsize) + layer.ssm_bytes(tp, ssm_itemsize) for layer in target.state_layers
+    )
+    return Slot(
+        layers=len(mine),
+        conv_bytes=conv,
+        ssm_bytes=ssm,
+        charged_bytes=conv + ssm if rule.largest_stage_only else whole,
+    )
+
+
+def stage_layers(layers: Sequence[Layer], pp: int) -> list[Sequence[Layer]]:
+    """Layers of each pipeline stage; what does not divide goes to the last stages (SGLang: get_pp_indices)."""
+    base, extra = divmod(len(layers), pp)
+    sizes = [base + (1 if stage >= pp - extra else 0) for stage in range(pp)]
+    ends = [sum(sizes[: stage + 1]) for stage in range(pp)]
+    return [layers[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _most(stages: list[Sequence[Layer]], kind: type[_Kind]) -> list[_Kind]:
+    """The layers of a kind on the stage that has most of them."""
+    return max(([layer for layer in stage if isinstance(layer, kind)] for stage in stages), key=len)

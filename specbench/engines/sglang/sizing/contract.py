@@ -1,0 +1,91 @@
+"""Inputs and results of a sizing rule, and the rule itself: what differs between versions, as values.
+
+Everything is per rank. `gib` figures are the floats SGLang computes with: the solvers repeat its operations in its
+order, so that the results agree to the token. (With several ranks SGLang passes free memory through a float32, which
+moves it by at most 8 KiB; that is not repeated here.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+#: Why a start is refused: each kind has its text in `errors.py`.
+Refusal = Literal["no_state", "no_room", "not_enough_memory", "state_too_small", "zero_requests", "pool_too_short"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a configuration asks of the memory, resolved."""
+
+    slot_bytes: int  # p: one state slot, all linear layers charged; 0 for a model without state
+    cell_bytes: int  # c: one KV token as the solver charges it, draft included
+    draft_tokens: int  # D: tokens verified per step; 0 without speculation
+    slots_per_request: int  # q
+    requests: int | None  # as asked, or 48 with speculation; the whole server's
+    attention_dp: int  # ranks of data-parallel attention, which share the requests
+    request_dp: int  # divisor of the request limit
+    explicit_slots: int | None  # --max-mamba-cache-size; the whole server's
+    radix: bool
+    ratio: float  # state pool : KV pool
+    max_total_tokens: int | None
+    page_size: int
+    context_len: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """What the solver gives. After a refusal the figures that exist are kept: SGLang may even have printed them."""
+
+    slots: int  # K; can be negative in a refusal
+    scratch_charged_bytes: int
+    tokens: int | None  # None: refused before they were computed
+    requests: int | None
+    left_gib: float  # after state and scratch, as the error texts print it
+    refusal: Refusal | None
+    allocated: bool  # whether the pools were allocated (a refusal can come before or after)
+
+
+Solve = Callable[["Rule", Demand, float], Pools]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One version's way. Later files replace the fields that changed."""
+
+    version: str  # first version that this rule was read from
+    era: str
+    solve: Solve
+    #: target only, or target and draft, before the pools are sized
+    draft_loads_first: bool
+    #: rows beyond slots and requests that the solver charges (they are allocated in every version)
+    charges_padding: bool
+    #: the scratch has a row per state slot (0.5.6) or per resolved request
+    scratch_per_slot: bool
+    dedup_conv: bool
+    request_limit: Literal["estimate", "half_tokens"]  # what caps a given number of requests
+    refuses_no_room: bool  # "Loaded weights leave no GPU memory", before the tokens are computed
+    guards_zero_division: bool  # max(1, requests // dp)
+    radix_off_default_slots: int | None  # slots without radix cache and without a request limit; None: from the ratio
+    eagle_draft_kv: Literal["outside", "with_path"]
+    dflash_draft_kv: Literal["absent", "layer_ratio", "geometry"]
+    largest_stage_only: bool  # pipeline stages: charge the largest share of linear layers, not all
+    multimodal_reserve: bool
+    state_dtype_default: Literal["float32", "config"]
+    # arguments
+    strategies: tuple[str, ...]
+    auto_strategy: Literal["no_buffer", "extra_buffer"]
+    extra_buffer_always_four: bool  # 0.5.8 with speculation
+    overlap_with: tuple[str, ...]  # families of algorithms that run with overlap scheduling
+    # default memory fraction
+    speculative_reserve_mib: int
+    prefill_graphs_multimodal: bool
+    graph_batch_capped: bool  # by max_running_requests
+    small_card_generous: bool  # 4096 and 48 / 160 below 35 GiB
+    # side tables
+    request_table_padding: int  # rows of req_to_token beyond the requests
+
+    @property
+    def label(self) -> str:
+        return f"sglang {self.version} (era {self.era})"

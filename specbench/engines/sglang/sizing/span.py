@@ -1,0 +1,64 @@
+"""Pools over an interval of free memory. In: the least, the likely and the most that may be left. Out: all that can be.
+
+Slots grow with free memory, tokens do not: they drop whenever a slot (with its scratch) is gained, a sawtooth. The
+extremes therefore lie at the slot steps, which are found by bisection; the ends alone would miss them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .contract import Demand, Pools, Rule
+
+#: Half a byte, in GiB: two rests this close cannot differ by a token.
+_CLOSE_GIB = 2.0**-31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """Pools for one amount of memory."""
+
+    rest_gib: float  # f × pre - weights, before state and scratch
+    pools: Pools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Pools at the likely point, and at every place where an extreme can lie (the point included)."""
+
+    point: Solved
+    all: tuple[Solved, ...]
+
+
+def span(rule: Rule, demand: Demand, low_gib: float, point_gib: float, high_gib: float) -> Span:
+    """Solve over the rest in [low, high], GiB."""
+
+    def solved(rest_gib: float) -> Solved:
+        return Solved(rest_gib=rest_gib, pools=rule.solve(rule, demand, rest_gib))
+
+    point = solved(point_gib)
+    if low_gib >= high_gib:
+        return Span(point=point, all=(point,))
+    low, high = solved(low_gib), solved(high_gib)
+    steps = (solved(rest) for rest in _around_steps(rule, demand, low, high))
+    return Span(point=point, all=(point, low, high, *steps))
+
+
+def _around_steps(rule: Rule, demand: Demand, low: Solved, high: Solved) -> Iterator[float]:
+    """Just before and just at each slot step.
+
+    Teeth repeat with the slots of a request, on a rising trend: two rounds at each end hold the extremes.
+    """
+    counts = range(low.pools.slots + 1, high.pools.slots + 1)
+    near = 2 * demand.slots_per_request + 2
+    for slots in counts if len(counts) <= 2 * near else (*counts[:near], *counts[-near:]):
+        below, above = low.rest_gib, high.rest_gib
+        while above - below > _CLOSE_GIB:
+            middle = (below + above) / 2
+            if rule.solve(rule, demand, middle).slots >= slots:
+                above = middle
+            else:
+                below = middle
+        yield below
+        yield above

@@ -1,0 +1,73 @@
+"""The steps that all solvers share: tokens from what is left, requests from tokens and slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .contract import Demand, Pools, Rule
+
+_GIB = 1 << 30
+
+
+def tokens(demand: Demand, rest_gib: float) -> int:
+    """KV tokens that fit into `rest_gib`, page by page, below the user's limit."""
+    fit = int(rest_gib * _GIB) // demand.cell_bytes
+    fit = fit // demand.page_size * demand.page_size
+    if demand.max_total_tokens is not None:
+        fit = min(fit, demand.max_total_tokens) // demand.page_size * demand.page_size
+    return fit
+
+
+def requests_per_worker(rule: Rule, demand: Demand, divisor: int) -> int | None:
+    """The asked requests of one data-parallel worker."""
+    if demand.requests is None:
+        return None
+    share = demand.requests // divisor
+    return max(1, share) if rule.guards_zero_division else share
+
+
+def resolve_requests(rule: Rule, demand: Demand, slots: int, token_count: int) -> int:
+    """`max_running_requests` as the engine resolves it, from tokens and slots."""
+    estimate = int(token_count / demand.context_len * 512)
+    estimate = max(min(estimate, 4096), 2048)
+    asked = requests_per_worker(rule, demand, demand.request_dp)
+    if asked is None:
+        found = min(estimate, token_count // 2)
+    elif rule.request_limit == "estimate":
+        found = min(asked, estimate)
+    else:
+        found = min(asked, token_count // 2)
+    if demand.slot_bytes:
+        found = min(found, slots // demand.slots_per_request)
+    return found
+
+
+def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
+    """Tokens and requests, from what the state has left over; with the checks of the rule's version."""
+    if rule.refuses_no_room and pools.left_gib <= 0:
+        return replace(pools, refusal="no_room")
+    count = tokens(demand, pools.left_gib)
+    if count <= 0:
+        return replace(pools, tokens=0, refusal="not_enough_memory")
+    requests = resolve_requests(rule, demand, pools.slots, count)
+    solved = replace(pools, tokens=count, requests=requests)
+    if requests <= 0 and demand.slot_bytes and rule.era in ("II", "III"):
+        return replace(solved, refusal="state_too_small", requests=0)
+    if requests <= 0:
+        return replace(solved, refusal="zero_requests", requests=0, allocated=True)
+    if min(demand.context_len - 1, count - 1) <= 0:
+        return replace(solved, refusal="pool_too_short", allocated=True)
+    return replace(solved, allocated=True)
+
+
+def state_only(slots: int, scratch_bytes: int, left_gib: float) -> Pools:
+    """What is known when slots and scratch are settled and tokens are not."""
+    return Pools(
+        slots=slots,
+        scratch_charged_bytes=scratch_bytes,
+        tokens=None,
+        requests=None,
+        left_gib=left_gib,
+        refusal=None,
+        allocated=False,
+    )

@@ -1,0 +1,54 @@
+"""Era III, from 0.5.18: the padding slot and the padding row of the scratch are charged, before the first slot.
+
+That fixed charge, (1 + D) slots, is 2.44 GiB for a 27B model at 16 draft tokens: tight cards are refused that 0.5.16
+served. Source: 0.5.23, srt/mem_cache/kv_cache_configurator.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import v0_5_16
+from .contract import Demand, Pools, Rule
+from .steps import finish, requests_per_worker, state_only
+
+_GIB = 1 << 30
+
+
+def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+    if not demand.slot_bytes:
+        return finish(rule, demand, state_only(0, 0, rest_gib))
+    width, per_slot = demand.draft_tokens, demand.slot_bytes
+    asked = requests_per_worker(rule, demand, demand.attention_dp)
+    if demand.explicit_slots is not None:
+        slots = demand.explicit_slots // demand.attention_dp
+        rows = min(asked or 0, slots // demand.slots_per_request) + 1
+    elif not demand.radix and asked is not None:
+        slots = asked
+        rows = slots + 1
+    else:
+        share = rest_gib * demand.ratio / (1 + demand.ratio) * _GIB
+        if width:
+            slots = int((share - per_slot * (1 + width)) // (per_slot * (1 + width / demand.slots_per_request)))
+        else:
+            slots = int((share - per_slot) // per_slot)
+        rows = min(asked or 0, slots // demand.slots_per_request) + 1
+    scratch = per_slot * rows * width
+    if width:
+        rest_gib = rest_gib - scratch / _GIB
+    if slots <= 0:
+        return replace(state_only(slots, scratch, rest_gib), refusal="no_state")
+    rest_gib = rest_gib - (slots + 1) * per_slot / _GIB
+    return finish(rule, demand, state_only(slots, scratch, rest_gib))
+
+
+RULE = replace(
+    v0_5_16.RULE,
+    version="0.5.18",
+    era="III",
+    solve=solve,
+    charges_padding=True,
+    dflash_draft_kv="geometry",
+    largest_stage_only=True,
+    multimodal_reserve=True,
+)

@@ -1,0 +1,9 @@
+"""0.5.20: larger defaults for cards below 35 GiB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import v0_5_18
+
+RULE = replace(v0_5_18.RULE, version="0.5.20", small_card_generous=True)

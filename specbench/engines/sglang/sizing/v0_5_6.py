@@ -1,0 +1,57 @@
+"""0.5.6: before requests and slots were told apart. Every slot carries its own scratch, so K is small and S = K.
+
+Source: 0.5.6.post2, srt/model_executor/model_runner.py. With a radix cache an explicit slot count is overwritten.
+"""
+
+from __future__ import annotations
+
+from .contract import Demand, Pools, Rule
+from .steps import finish, state_only
+
+_GIB = 1 << 30
+
+
+def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+    rows = 1 + demand.draft_tokens
+    if not demand.slot_bytes:
+        slots = 0
+    elif demand.radix:
+        share = rest_gib * demand.ratio / (1 + demand.ratio)
+        slots = int(share * _GIB // demand.slot_bytes // rows)
+    elif demand.explicit_slots is not None:
+        slots = demand.explicit_slots
+    else:
+        slots = demand.requests if demand.requests is not None else 512
+    slots //= demand.attention_dp
+    rest_gib -= slots * demand.slot_bytes * rows / _GIB
+    scratch = slots * demand.slot_bytes * demand.draft_tokens
+    return finish(rule, demand, state_only(slots, scratch, rest_gib))
+
+
+RULE = Rule(
+    version="0.5.6.post2",
+    era="0",
+    solve=solve,
+    draft_loads_first=False,
+    charges_padding=False,
+    scratch_per_slot=True,
+    dedup_conv=False,
+    request_limit="estimate",
+    refuses_no_room=False,
+    guards_zero_division=False,
+    radix_off_default_slots=512,
+    eagle_draft_kv="outside",
+    dflash_draft_kv="absent",
+    largest_stage_only=False,
+    multimodal_reserve=False,
+    state_dtype_default="float32",
+    strategies=("auto", "no_buffer"),
+    auto_strategy="no_buffer",
+    extra_buffer_always_four=False,
+    overlap_with=("none",),
+    speculative_reserve_mib=2048,
+    prefill_graphs_multimodal=False,
+    graph_batch_capped=False,
+    small_card_generous=False,
+    request_table_padding=0,
+)

@@ -1,0 +1,48 @@
+"""DFLASH: a small draft proposes a whole block at once; the block, anchor included, is verified in one step.
+
+The verify width is the block size: the flag, else the draft's config, else 16. Steps and top-k are always 1.
+Source: SGLang 0.5.12 server_args.py, 0.5.16 arg_groups/speculative_hook.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..config import SpeculativeSection
+from ..specs import ModelSpec
+from .contract import Complaint, Shape
+
+_DEFAULT_BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DFlash:
+    name: str = "DFLASH"
+    family: str = "dflash"
+
+    def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
+        wrong = {"num_steps": section.num_steps, "eagle_topk": section.eagle_topk}
+        return tuple(
+            Complaint(
+                key=key, value=value, reason="DFLASH drafts one block in one step; the engine overrides it", allowed="1"
+            )
+            for key, value in wrong.items()
+            if value not in (None, 1)
+        )
+
+    def shape(
+        self, section: SpeculativeSection, target: ModelSpec, draft: ModelSpec | None, args: Mapping[str, Any]
+    ) -> Shape:
+        from_draft = draft.block_size if draft is not None else None
+        flag = args.get("speculative_dflash_block_size")
+        asked = flag if isinstance(flag, int) else section.num_draft_tokens
+        width = asked or from_draft or _DEFAULT_BLOCK
+        return Shape(verify_width=width, steps=1, topk=1, longest_accept=width)
+
+    def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:
+        return given
+
+
+ALGORITHM = DFlash()
