@@ -6,7 +6,6 @@ chunk holds several. Nothing is computed here; failures keep their text (see `Re
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from .record_types import ERROR_EVENT
+from .replay.asking import SENT
 
 _PREFIX = b"data: "
 
@@ -60,10 +60,10 @@ async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Rece
         "sampling_params": {"temperature": 0, "max_new_tokens": sent.max_new_tokens, "ignore_eos": True},
     }
     payload = json.dumps(body, separators=(",", ":")).encode()
-    headers = {"Content-Type": "application/json", **sent.headers}
     timeout = aiohttp.ClientTimeout(total=sent.timeout_s)
     got = Received(sent_unix_s=time.time())
     began = time.perf_counter()
+    headers = {"Content-Type": "application/json", SENT: f"{got.sent_unix_s:.6f}", **sent.headers}
     try:
         async with session.post(f"{url}/generate", data=payload, headers=headers, timeout=timeout) as response:
             got.http_status = response.status

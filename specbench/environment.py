@@ -45,7 +45,6 @@ def environment(
         "simulated_acceptance": None if replayed is None else replayed.env.get("simulated_acceptance"),
         "gpu_telemetry": gpu_telemetry,
         "gpu_memory_after": gpu_memory_after,
-        "utc_offset_s": -(time.altzone if time.localtime().tm_isdst else time.timezone),
         "argv_sha256": sha256_text("\0".join(argv)),
         "inputs_sha256": {
             "params": sha256_text(config.model_dump_json()),
@@ -102,6 +101,7 @@ def _machine() -> dict[str, Any]:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         return {
+            "utc_offset_s": -(time.altzone if time.localtime().tm_isdst else time.timezone),
             "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
             "gpus": [
                 {

@@ -145,13 +145,14 @@ def _config(
 
 
 def _workload(traces: Sequence[RequestTrace]) -> dict[str, Any]:
-    """The measured steps of the most frequent shape, as one workload. Other steps are in the requests themselves."""
+    """The measured steps of the shape that most steps had, as one workload. Other steps are in the requests alone."""
     measured = [trace for trace in traces if trace.phase == "measured"]
     if not measured:
         return {"requests": 0, "warmup": 0}
-    shapes = [(trace.input_tokens, trace.max_new_tokens) for trace in measured]
+    of_step = {trace.step: (trace.input_tokens, trace.max_new_tokens) for trace in measured}
+    shapes = list(of_step.values())
     shape = max(dict.fromkeys(shapes), key=shapes.count)
-    chosen = [trace for trace, its in zip(measured, shapes, strict=True) if its == shape]
+    chosen = [trace for trace in measured if of_step[trace.step] == shape]
     steps = [trace.step for trace in chosen]
     return {
         "input_tokens": [shape[0]],

@@ -101,8 +101,11 @@ class Server:
                 if pipe:
                     pipe.close()
 
-    def ending(self, timeout_s: float) -> Ending:
-        """How it ended, from the process and the log. Ask after `stop`."""
+    def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:
+        """How it ended, from the process and the log. Ask after `stop`.
+
+        `exit_code_known` is False for the replay of an end whose code was not recorded: the process's own says nothing.
+        """
         from .engines.sglang.logs import read
 
         fine = self.ready and self.answering and self.exit_code is None
@@ -110,7 +113,7 @@ class Server:
         return classify(
             ready=self.ready,
             ended_by_itself=self.exit_code is not None,
-            exit_code=self.exit_code,
+            exit_code=self.exit_code if exit_code_known else None,
             answering=self.answering,
             failures=failures,
             timeout_s=timeout_s if self.timed_out else None,
@@ -168,7 +171,7 @@ def launch(config: RunConfig, *, log_path: Path, tick: Callable[[float], None] |
         host=host,
         port=port,
         log_path=log_path,
-        env={**os.environ, **config.engine.env},
+        env={**(_own_environment() if config.engine.replay else os.environ), **config.engine.env},
     )
     try:
         server.wait_ready(config.engine.ready_timeout_s, tick)
@@ -219,13 +222,17 @@ def _healthy(host: str, port: int) -> bool:
         connection.close()
 
 
-def _start_supervisor() -> subprocess.Popen[bytes]:
+def _own_environment() -> dict[str, str]:
+    """This environment, in which `python -m specbench…` finds this very package, installed or not."""
     package_parent = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, (package_parent, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (package_parent, os.environ.get("PYTHONPATH"))))}
+
+
+def _start_supervisor() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "specbench.supervisor"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
+        env=_own_environment(),
         start_new_session=True,  # a Ctrl-C in the terminal is for us; we tell the supervisor
     )

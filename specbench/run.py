@@ -104,7 +104,7 @@ def _observe(
             if progress:
                 progress("stop", 0, 1)
         stop_s = time.perf_counter() - stop_began
-    ending = server.ending(timeout_s)
+    ending = server.ending(timeout_s, exit_code_known=replayed is None or replayed.status.exit_code is not None)
     writer.env(environment(config, server.argv, telemetry.words, server.gpu_memory, replayed))
     if sending.traces:
         writer.requests(sending.traces)
@@ -148,7 +148,7 @@ def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
     notes.append(f"replay of the record {replayed.name}, {pace}; all times of requests are in recorded time")
     if workload.requests and not replayed.requests():
         notes.append("the replayed record is load only: no request was recorded, so the workload has no latencies")
-    notes += [note for note in replayed.status.notes if not note.startswith("phases:")]
+    notes += [note for note in replayed.status.notes if not note.startswith(("phases:", "load only:", "replay of"))]
     return notes
 
 

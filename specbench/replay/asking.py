@@ -6,6 +6,7 @@ character is assumed (true of the synthetic tokenizer of the shipped records), p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,11 @@ STEP, INDEX, CONCURRENCY, RATE = (
     "X-Specbench-Concurrency",
     "X-Specbench-Rate",
 )
+#: Unix seconds at which the client began to send. Recorded times count from that moment, not from the arrival here,
+#: which comes later when many requests are sent at once.
+SENT = "X-Specbench-Sent"
+#: A client's clock that is further away is not this machine's.
+_SENT_AT_MOST_S = 5.0
 #: SGLang's own default of max_new_tokens, and the OpenAI completion default of max_tokens.
 _DEFAULT_NEW_TOKENS = {"generate": 128, "completions": 16, "chat": 128}
 
@@ -30,6 +36,7 @@ class Asked:
     stream: bool
     include_usage: bool
     text_counted: bool  # the prompt was text: its length is an assumption
+    on_the_way_s: float  # since the client began to send; 0: it did not say
 
 
 class BadRequestError(ValueError):
@@ -56,7 +63,14 @@ def read_request(route: Route, body: Any, headers: Mapping[str, str]) -> Asked:
         stream=body.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         text_counted=counted,
+        on_the_way_s=_on_the_way_s(headers),
     )
+
+
+def _on_the_way_s(headers: Mapping[str, str]) -> float:
+    sent = _number(headers.get(SENT), float)
+    passed = 0.0 if sent is None else time.time() - sent
+    return passed if 0.0 <= passed <= _SENT_AT_MOST_S else 0.0
 
 
 def _prompt_tokens(route: Route, body: Mapping[str, Any]) -> tuple[int, bool]:

@@ -71,6 +71,7 @@ class Player:
         if answer.step in self.driven or not (answer.exact or crashes):
             return
         self.driven.add(answer.step)
+        self.crashing = self.crashing or crashes
         self._spawn(self._crash(answer.step) if crashes else self._play(self._log.steps.get(answer.step, ())))
 
     def write_rest(self) -> None:
@@ -96,7 +97,6 @@ class Player:
 
     async def _crash(self, step: str) -> None:
         began = asyncio.get_running_loop().time()
-        self.crashing = True
         if self._speed is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._batch_in_flight.wait(), _BATCH_WAIT_S)

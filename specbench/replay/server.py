@@ -113,6 +113,7 @@ class Replay:
         except ValueError as error:
             text = str(error) if isinstance(error, BadRequestError) else f"the body is no JSON: {error}"
             return web.json_response(answers.error_body(route, text, 400), status=400)
+        began -= asked.on_the_way_s
         too_long = self._limits.refusal(asked.ask.input_tokens, asked.ask.max_new_tokens)
         if too_long is not None:
             self._player.write_rest()  # where the recorded run sent its oversize requests
