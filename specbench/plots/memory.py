@@ -30,6 +30,8 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
         name: float(pd.to_numeric(steps.loc[~steps["term"].isin(_WITHIN), name]).abs().sum()) / GIB for name in start
     }
     widest = max(*ends.values(), 1.0)
+    # A prediction alone has no observed side, and no half-empty rows for it.
+    both = bool(steps["observed_bytes"].notna().any())
     for row, (term, label) in enumerate(zip(steps["term"], steps["label"], strict=True)):
         colour = TERM_COLOURS.get(term, MUTED)
         for name, offset, style, unknown in (
@@ -39,6 +41,8 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
             value = steps[name].iloc[row]
             y = row + offset
             left = start[name]
+            if pd.isna(value) and name == "observed_bytes" and not both:
+                continue
             if pd.isna(value):
                 ax.text(left + widest * 0.006, y, unknown, va="center", fontsize=7.5, color=MUTED, style="italic")
                 continue
@@ -51,7 +55,7 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     ax.invert_yaxis()
     ax.set_xlim(0, widest * 1.09)
     ax.set_xlabel("GiB of the card, per rank")
-    ax.legend(handles=[predicted_patch(), observed_patch(origin)], loc="lower left")
+    ax.legend(handles=[predicted_patch(), *([observed_patch(origin)] if both else [])], loc="lower left")
     return ax
 
 

@@ -1,0 +1,148 @@
+"""A campaign: every configuration run, diagnosed and written up. In: configurations. Out: run folders and pages.
+
+For each configuration a run folder with the executed run notebook and the record; then, when all have run, the executed
+diagnosis (a remedy is compared with the runs that tried it), the analysis over all, one page each and `index.html`.
+A configuration that fails does not stop the others. Recordings play several at a time; real engines run one after the
+other, since they share the GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import listing, report
+from .config import RunConfig
+from .errors import RecordError
+from .notebooks import execute, source
+from .params import Campaign
+from .paths import workbook_root
+from .progress import latest
+from .record import RunRecord, new_run_folder
+from .studies import RUN_NOTEBOOK
+from .terms import Status
+from .workers import worker_pool
+
+_POLL_S = 0.25
+_MAX_JOBS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something to show. `run` is None for the campaign's own stages."""
+
+    run: str | None
+    phase: str  # starting, ready, warmup, a step, diagnosis, analysis, …
+    done: int  # configurations (or pages) finished in this stage
+    total: int
+    finished: bool = False  # this run or stage has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointResult:
+    """What one configuration left behind."""
+
+    name: str
+    folder: Path
+    status: Status | None  # None: no record
+    error: str | None  # why there is no record, or why the notebook stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignResult:
+    name: str
+    folder: Path
+    index: Path
+    points: tuple[PointResult, ...]
+    problems: tuple[str, ...]  # pages that could not be written as they should
+
+    @property
+    def complete(self) -> bool:
+        """Every configuration left a record."""
+        return all(point.status is not None for point in self.points)
+
+    @property
+    def all_served(self) -> bool:
+        return all(point.status == "served" for point in self.points)
+
+
+Watch = Callable[[Event], None]
+
+
+def run_campaign(campaign: Campaign, out: Path | None = None, progress: Watch | None = None) -> CampaignResult:
+    """Run all configurations into `out` (default `runs/<campaign>` of the workbook) and write the report there."""
+    watch = progress or (lambda event: None)
+    root = out or workbook_root() / "runs" / campaign.name
+    points = [(config, new_run_folder(root, config.name)) for config in campaign.runs]
+    with worker_pool(_jobs(campaign.runs)) as pool:
+        results = tuple(_run_all(pool, points, watch))
+        listing.remember(root, campaign.name, [(point.name, point.folder) for point in results])
+        index, problems = report.build(root, pool, _stage(watch))
+    return CampaignResult(name=campaign.name, folder=root, index=index, points=results, problems=problems)
+
+
+def run_point(config: RunConfig, folder: Path) -> str | None:
+    """Execute the run notebook for one configuration into its folder; the error that stopped it, or None."""
+    return execute(
+        source(RUN_NOTEBOOK),
+        folder / RUN_NOTEBOOK,
+        {**config.to_sections(), "out": str(folder)},
+        progress=folder / report.PROGRESS,
+    )
+
+
+def _jobs(configs: Sequence[RunConfig]) -> int:
+    """How many run at once. A real engine needs its GPUs for itself."""
+    if any(config.engine.replay is None for config in configs):
+        return 1
+    return max(1, min(_MAX_JOBS, os.cpu_count() or 1, len(configs)))
+
+
+def _run_all(pool: Executor, points: Sequence[tuple[RunConfig, Path]], watch: Watch) -> list[PointResult]:
+    running: dict[Future[str | None], int] = {
+        pool.submit(run_point, config, folder): number for number, (config, folder) in enumerate(points)
+    }
+    results: dict[int, PointResult] = {}
+    while running:
+        finished, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+        for future in finished:
+            number = running.pop(future)
+            config, folder = points[number]
+            results[number] = _result(config, folder, future)
+            (folder / report.PROGRESS).unlink(missing_ok=True)
+            status = results[number].status or "no record"
+            watch(Event(run=config.name, phase=status, done=len(results), total=len(points), finished=True))
+        for number in running.values():
+            config, folder = points[number]
+            seen = latest(folder / report.PROGRESS)
+            if seen is not None:
+                watch(Event(run=config.name, phase=str(seen), done=len(results), total=len(points)))
+    return [results[number] for number in sorted(results)]
+
+
+def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> PointResult:
+    try:
+        error = future.result()
+    except Exception as problem:  # a worker that was killed: the others go on
+        error = f"{type(problem).__name__}: {problem}"
+    try:
+        status: Status | None = RunRecord.open(folder).status.status
+    except RecordError as missing:
+        status, error = None, error or str(missing)
+    return PointResult(name=config.name, folder=folder, status=status, error=error)
+
+
+def _stage(watch: Watch) -> Callable[[str, int, int], None]:
+    def show(phase: str, done: int, total: int) -> None:
+        watch(Event(run=None, phase=phase, done=done, total=total, finished=done == total))
+
+    return show
+
+
+def report_folder(root: Path, progress: Watch | None = None) -> tuple[Path, tuple[str, ...]]:
+    """Diagnose the records of a folder anew and rebuild all its pages. Returns the front page and the problems."""
+    with worker_pool(max(1, min(_MAX_JOBS, os.cpu_count() or 1))) as pool:
+        return report.build(root, pool, _stage(progress or (lambda event: None)))

@@ -1,0 +1,106 @@
+"""A campaign on a terminal: progress while it runs, a table when it is done; and the same as a JSON document."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..batch import CampaignResult, Event
+
+_STYLES = {"served": "green", "refused": "red", "crashed": "magenta", "timed_out": "magenta"}
+
+
+class Screen:
+    """One bar for the campaign, one line per configuration that is running; plain lines where there is no terminal."""
+
+    def __init__(self, campaign: str, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.campaign = campaign
+        self.live = self.console.is_terminal and not quiet
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[phase]}"),
+            console=self.console,
+            transient=True,
+            disable=not self.live,
+        )
+        self.tasks: dict[str | None, TaskID] = {}
+
+    def __enter__(self) -> Screen:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def show(self, event: Event) -> None:
+        """Called for every change."""
+        if not self.live:
+            if event.finished:
+                self.console.print(escape(_line(self.campaign, event)), highlight=False, soft_wrap=True)
+            return
+        main = self._task(None, event.total)
+        self.bar.update(main, completed=event.done, total=event.total, phase="" if event.run else escape(event.phase))
+        if event.run is not None:
+            if event.finished:
+                if event.run in self.tasks:
+                    self.bar.remove_task(self.tasks.pop(event.run))
+                self.bar.console.print(escape(_line(self.campaign, event)), highlight=False)
+            else:
+                self.bar.update(self._task(event.run, None), phase=escape(event.phase))
+
+    def _task(self, run: str | None, total: int | None) -> TaskID:
+        if run not in self.tasks:
+            text = f"[bold]{escape(self.campaign)}" if run is None else f"  {escape(run)}"
+            self.tasks[run] = self.bar.add_task(text, total=total, phase="")
+        return self.tasks[run]
+
+
+def _line(campaign: str, event: Event) -> str:
+    return f"{campaign} {event.done}/{event.total}: {event.run or event.phase}" + (
+        f": {event.phase}" if event.run else ""
+    )
+
+
+def document(result: CampaignResult) -> dict[str, Any]:
+    """The result for programs."""
+    return {
+        "schema": 1,
+        "campaign": result.name,
+        "folder": str(result.folder),
+        "index": str(result.index),
+        "complete": result.complete,
+        "runs": [
+            {"name": point.name, "folder": str(point.folder), "status": point.status, "error": point.error}
+            for point in result.points
+        ],
+        "problems": list(result.problems),
+    }
+
+
+def summary(result: CampaignResult) -> None:
+    """The table of outcomes and where the report is."""
+    console = Console(file=sys.stdout)
+    table = Table(title=f"{result.name}: recorded outcomes", title_justify="left", box=None, pad_edge=False)
+    table.add_column("configuration")
+    table.add_column("status")
+    table.add_column("")
+    for point in result.points:
+        status = point.status or "no record"
+        note = (point.error or "").splitlines()[0] if point.error else ""
+        table.add_row(escape(point.name), f"[{_STYLES.get(status, 'red')}]{status.replace('_', ' ')}[/]", escape(note))
+    console.print(table)
+    for problem in result.problems:
+        console.print(f"[red]problem:[/] {escape(problem)}")
+    console.print(f"report: {escape(str(result.index))}", soft_wrap=True, highlight=False)

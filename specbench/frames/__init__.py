@@ -1,0 +1,22 @@
+"""Studies -> tidy DataFrames: one row per observation, one column per variable; `COLUMNS` says what each holds."""
+
+from __future__ import annotations
+
+from .columns import COLUMNS, Column
+from .memory import limit_curve, limits, memory, predicted_waterfall, runs, waterfall
+from .serving import gpu, latency, requests, timeline
+
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "gpu",
+    "latency",
+    "limit_curve",
+    "limits",
+    "memory",
+    "predicted_waterfall",
+    "requests",
+    "runs",
+    "timeline",
+    "waterfall",
+]

@@ -1,0 +1,163 @@
+"""What each frame holds: name, dtype, unit and meaning of every column; and the one way to build a frame from rows.
+
+A missing figure is `pd.NA` in every frame, never 0; bytes and seconds stay as they are, plots and pages convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+Dtype = Literal["string", "Int64", "Float64", "boolean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a frame."""
+
+    name: str
+    dtype: Dtype
+    unit: str  # "" for names and words
+    meaning: str
+
+
+def _columns(*rows: tuple[str, Dtype, str, str]) -> tuple[Column, ...]:
+    return tuple(Column(*row) for row in rows)
+
+
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    "runs": _columns(
+        ("run", "string", "", "folder of the run"),
+        ("version", "string", "", "SGLang version"),
+        ("model", "string", "", "target model"),
+        ("gpu", "string", "", "row of the GPU table"),
+        ("tp_size", "Int64", "ranks", "tensor parallel size"),
+        ("algorithm", "string", "", "speculative algorithm; none is the baseline"),
+        ("num_draft_tokens", "Int64", "tokens", "tokens verified per step, as asked"),
+        ("mem_fraction_static", "Float64", "", "as asked"),
+        ("mamba_full_memory_ratio", "Float64", "", "as asked"),
+        ("disable_radix_cache", "boolean", "", "as asked"),
+        ("origin", "string", "", "recorded or measured"),
+        ("status", "string", "", "served, refused, crashed or timed_out"),
+        ("outcome", "string", "", "status, or capped: served with fewer at once than asked"),
+        ("asked_requests", "Int64", "requests", "max_running_requests, as asked"),
+        ("resolved_requests", "Int64", "requests", "max_running_requests, as the engine resolved it"),
+        ("served_requests", "Int64", "requests", "most requests seen running at once"),
+        ("state_slots", "Int64", "slots", "as the engine resolved it"),
+        ("kv_tokens", "Int64", "tokens", "as the engine resolved it"),
+        ("predicted_requests", "Int64", "requests", "on the better basis"),
+        ("predicted_slots", "Int64", "slots", "on the better basis"),
+        ("predicted_tokens", "Int64", "tokens", "on the better basis"),
+        ("basis", "string", "", "measured or config: what that prediction rests on"),
+        ("verdict", "string", "", "predicted: serves, capped or refused"),
+        ("off", "Int64", "rows", "rows of the reconciliation that are off, on that basis"),
+        ("finding", "string", "", "id of the first finding"),
+    ),
+    "memory": _columns(
+        ("run", "string", "", "folder of the run"),
+        ("rank", "string", "", "as the engine prints it; empty on one GPU"),
+        ("role", "string", "", "target or draft"),
+        ("term", "string", "", "a term of memory (terms.TERMS)"),
+        ("basis", "string", "", "config or measured"),
+        ("predicted", "Int64", "B", "point of the prediction, per rank"),
+        ("predicted_low", "Int64", "B", "lower end of its interval"),
+        ("predicted_high", "Int64", "B", "upper end of its interval"),
+        ("observed", "Int64", "B", "as logged, per rank"),
+        ("tolerance", "Int64", "B", "rounding of the logged figure"),
+        ("delta", "Int64", "B", "how far outside the interval; 0 inside"),
+        ("verdict", "string", "", "match, off, not logged or not predicted"),
+        ("origin", "string", "", "of the observed figure: recorded or measured"),
+    ),
+    "limits": _columns(
+        ("run", "string", "", "folder of the run"),
+        ("rank", "string", "", "as the engine prints it; empty when it holds for all"),
+        ("limit", "string", "", "a limit (terms.LIMITS)"),
+        ("basis", "string", "", "config or measured"),
+        ("predicted", "Int64", "count", "point of the prediction"),
+        ("predicted_low", "Int64", "count", "lower end of its interval"),
+        ("predicted_high", "Int64", "count", "upper end of its interval"),
+        ("observed", "Int64", "count", "as logged"),
+        ("delta", "Int64", "count", "how far outside the interval; 0 inside"),
+        ("verdict", "string", "", "match, off, not logged or not predicted"),
+        ("origin", "string", "", "of the observed figure: recorded or measured"),
+    ),
+    "waterfall": _columns(
+        ("term", "string", "", "a term of memory, or before: in use before the weights load"),
+        ("label", "string", "", "its name with its meaning"),
+        ("predicted_bytes", "Int64", "B", "on the better basis, per rank"),
+        ("observed_bytes", "Int64", "B", "as logged, of the rank with the least free memory"),
+    ),
+    "limit_curve": _columns(
+        ("asked", "Int64", "requests", "max_running_requests"),
+        ("limit", "string", "", "a limit (terms.LIMITS)"),
+        ("predicted", "Int64", "count", "point of the prediction; NA when refused"),
+        ("predicted_low", "Int64", "count", "lower end of its interval"),
+        ("predicted_high", "Int64", "count", "upper end of its interval"),
+        ("verdict", "string", "", "serves, capped or refused"),
+    ),
+    "requests": _columns(
+        ("run", "string", "", "folder of the run"),
+        ("algorithm", "string", "", "speculative algorithm"),
+        ("step", "string", "", "step of the workload"),
+        ("load", "string", "", "'8 clients' or '2.5 requests/s'"),
+        ("input_tokens", "Int64", "tokens", "length of the prompt"),
+        ("ok", "boolean", "", "answered completely"),
+        ("ttft_s", "Float64", "s", "time to first token"),
+        ("tpot_s", "Float64", "s", "time per output token after the first"),
+        ("e2e_s", "Float64", "s", "end to end"),
+        ("output_tokens", "Int64", "tokens", "tokens received"),
+        ("accept_length", "Float64", "tokens", "tokens per verification round, bonus token included"),
+        ("error", "string", "", "text of the failure"),
+    ),
+    "latency": _columns(
+        ("run", "string", "", "folder of the run"),
+        ("algorithm", "string", "", "speculative algorithm"),
+        ("step", "string", "", "step of the workload"),
+        ("load", "string", "", "'8 clients' or '2.5 requests/s'"),
+        ("input_tokens", "Int64", "tokens", "length of the prompts"),
+        ("ok", "Int64", "requests", "answered completely"),
+        ("failed", "Int64", "requests", "failed; in no percentile"),
+        ("metric", "string", "", "a name of latency.METRICS, or output_throughput (only a mean)"),
+        ("mean", "Float64", "of the metric", "over the answered requests"),
+        ("p50", "Float64", "of the metric", "median"),
+        ("p90", "Float64", "of the metric", "90th percentile"),
+        ("p95", "Float64", "of the metric", "95th percentile"),
+        ("p99", "Float64", "of the metric", "99th percentile"),
+    ),
+    "timeline": _columns(
+        ("run", "string", "", "folder of the run"),
+        ("rank", "string", "", "as the engine prints it"),
+        ("time_s", "Float64", "s", "since the first decode line; log times have 1 s resolution"),
+        ("running_requests", "Int64", "requests", "running"),
+        ("queued_requests", "Int64", "requests", "waiting"),
+        ("kv_usage", "Float64", "share", "KV tokens in use, 0 to 1"),
+        ("state_usage", "Float64", "share", "state slots in use, 0 to 1"),
+        ("accept_length", "Float64", "tokens", "tokens per verification round"),
+        ("throughput", "Float64", "tokens/s", "generated"),
+    ),
+    "gpu": _columns(
+        ("run", "string", "", "folder of the run"),
+        ("time_s", "Float64", "s", "since the start of the run"),
+        ("phase", "string", "", "phase of the run"),
+        ("gpu", "Int64", "", "NVML index"),
+        ("used_bytes", "Int64", "B", "in use, whole card"),
+        ("total_bytes", "Int64", "B", "size of the card"),
+        ("power_w", "Float64", "W", "power draw"),
+    ),
+}
+
+
+def build(name: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Exactly the declared columns with their dtypes; a row that lacks one, or has another, is a mistake of ours."""
+    columns = COLUMNS[name]
+    names = {column.name for column in columns}
+    listed = list(rows)
+    for row in listed:
+        if row.keys() != names:
+            raise ValueError(f"frame {name!r}: columns {sorted(row.keys() ^ names)} are not as declared")
+    return pd.DataFrame(
+        {column.name: pd.array([row[column.name] for row in listed], dtype=column.dtype) for column in columns}
+    )

@@ -1,0 +1,135 @@
+"""Frames of serving: requests, latency per step, the decode lines over time, GPU samples."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pandas as pd
+
+from ..latency import METRICS, accept_length, tpot_s
+from ..studies import Study
+from .columns import build
+
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def requests(studies: Iterable[Study], *, warmup: bool = False) -> pd.DataFrame:
+    """One row per request; the warm-up only on demand. A failed request has its text and no figure."""
+    return build("requests", (row for study in studies for row in _requests(study, warmup)))
+
+
+def latency(studies: Iterable[Study]) -> pd.DataFrame:
+    """One row per run, step and metric; the warm-up excluded."""
+    return build("latency", (row for study in studies for row in _latency(study)))
+
+
+def timeline(studies: Iterable[Study]) -> pd.DataFrame:
+    """One row per decode line of the log."""
+    return build("timeline", (row for study in studies for row in _timeline(study)))
+
+
+def gpu(studies: Iterable[Study]) -> pd.DataFrame:
+    """One row per GPU sample; empty where there was no NVML."""
+    return build("gpu", (row for study in studies for row in _gpu(study)))
+
+
+def load_name(concurrency: int | None, request_rate: float | None) -> str:
+    """'8 clients' (closed loop) or '2.5 requests/s' (open loop)."""
+    if request_rate is not None:
+        return f"{request_rate:g} requests/s"
+    return "not logged" if concurrency is None else f"{concurrency} client{'s' if concurrency != 1 else ''}"
+
+
+def _requests(study: Study, warmup: bool) -> Iterator[dict[str, Any]]:
+    for trace in study.record.requests():
+        if trace.phase == "warmup" and not warmup:
+            continue
+        yield {
+            "run": study.name,
+            "algorithm": study.record.config.speculative.algorithm,
+            "step": trace.step,
+            "load": load_name(trace.concurrency, trace.request_rate),
+            "input_tokens": trace.input_tokens,
+            "ok": trace.ok,
+            "ttft_s": trace.ttft_s if trace.ok else None,
+            "tpot_s": tpot_s(trace) if trace.ok else None,
+            "e2e_s": trace.end_s if trace.ok else None,
+            "output_tokens": trace.output_tokens,
+            "accept_length": accept_length(trace) if trace.ok else None,
+            "error": trace.error,
+        }
+
+
+def _latency(study: Study) -> Iterator[dict[str, Any]]:
+    for step in study.latency.measured:
+        common = {
+            "run": study.name,
+            "algorithm": study.record.config.speculative.algorithm,
+            "step": step.step,
+            "load": load_name(step.concurrency, step.request_rate),
+            "input_tokens": step.input_tokens,
+            "ok": step.ok,
+            "failed": step.failed,
+        }
+        for metric in METRICS:
+            values = step.metric(metric)
+            yield common | {
+                "metric": metric,
+                **{name: None if values is None else getattr(values, name) for name in _STATISTICS},
+            }
+        single = dict.fromkeys(_STATISTICS, None) | {"mean": step.output_throughput}
+        yield common | {"metric": "output_throughput", **single}
+
+
+def _timeline(study: Study) -> Iterator[dict[str, Any]]:
+    decode = study.diagnosis.log.decode
+    names = (
+        "time",
+        "rank",
+        "running_requests",
+        "queued_requests",
+        "token_usage",
+        "state_usage",
+        "accept_length",
+        "throughput",
+    )
+    start: float | None = None
+    for time, rank, running, queued, tokens, state, accepted, speed in zip(
+        *(decode[name] for name in names), strict=True
+    ):
+        seconds = _seconds(time)
+        if start is None:
+            start = seconds
+        yield {
+            "run": study.name,
+            "rank": rank,
+            "time_s": None if seconds is None or start is None else seconds - start,
+            "running_requests": running,
+            "queued_requests": queued,
+            "kv_usage": tokens,
+            "state_usage": state,
+            "accept_length": accepted,
+            "throughput": speed,
+        }
+
+
+def _seconds(time: Any) -> float | None:
+    """A log line's time as seconds of some clock; None when the line has none."""
+    if time is None or isinstance(time, (int, float)):
+        return time
+    return datetime.datetime.fromisoformat(str(time)).timestamp()
+
+
+def _gpu(study: Study) -> Iterator[dict[str, Any]]:
+    for sample in study.record.gpu_samples():
+        yield {
+            "run": study.name,
+            "time_s": sample.t_s,
+            "phase": sample.phase,
+            "gpu": sample.gpu,
+            "used_bytes": sample.used_bytes,
+            "total_bytes": sample.total_bytes,
+            "power_w": sample.power_w,
+        }

@@ -1,0 +1,63 @@
+"""Which run folders make up a campaign: `campaign.json` beside them. A folder without it is taken whole, by name.
+
+A configuration that runs again gets a new folder (`name.2`); the list then names the new one, the old stays on disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import RecordError
+
+CAMPAIGN = "campaign.json"
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    campaign: str
+    runs: Mapping[str, str]  # name of the configuration -> name of its folder, in the campaign's order
+
+
+def read(root: Path) -> Listing | None:
+    """The list of a folder; None when it has none. RecordError when it cannot be read."""
+    path = root / CAMPAIGN
+    if not path.is_file():
+        return None
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        schema, runs = int(data["schema"]), {str(run["name"]): str(run["folder"]) for run in data["runs"]}
+        campaign = str(data["campaign"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path}: not readable ({error}).\nDelete it: the runs are then listed by name.") from None
+    if schema > _SCHEMA:
+        raise RecordError(f"{path}: schema {schema} was written by a later specbench.\nUpdate specbench to read it.")
+    return Listing(campaign=campaign, runs=runs)
+
+
+def remember(root: Path, campaign: str, runs: Iterable[tuple[str, Path]]) -> None:
+    """Add runs to the list. A configuration that ran again takes the place of its earlier run."""
+    known = read(root)
+    folders = dict(known.runs) if known is not None else {}
+    folders |= {name: folder.name for name, folder in runs}
+    document = {
+        "schema": _SCHEMA,
+        "campaign": campaign,
+        "runs": [{"name": name, "folder": folder} for name, folder in folders.items()],
+    }
+    partial = root / f"{CAMPAIGN}.partial"
+    partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(root / CAMPAIGN)
+
+
+def run_folders(root: Path) -> tuple[Path, ...]:
+    """The listed folders that exist, in the list's order; without a list every sub-folder, by name."""
+    known = read(root)
+    if known is None:
+        return tuple(entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith("."))
+    # A name with a separator would lead out of the folder; the list is a file like any other.
+    inside = (root / folder for folder in known.runs.values() if Path(folder).name == folder)
+    return tuple(folder for folder in inside if folder.is_dir())

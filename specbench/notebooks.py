@@ -1,0 +1,137 @@
+"""Notebooks as files: execute one with parameters, refresh the stored verdicts, name what breaks the house rules.
+
+A stored notebook has outputs only on cells tagged `nbval-check-output`, with `execution_count` 1: nbval compares
+exactly those. `refresh` is the only way by which outputs enter the repository, and running it twice changes no byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import SpecbenchError
+from .paths import workbook_root
+from .progress import VARIABLE
+
+CHECKED = "nbval-check-output"
+PARAMETERS = "parameters"
+NAMES = ("1_predict.ipynb", "2_run.ipynb", "3_diagnose.ipynb", "4_analysis.ipynb")
+
+
+def source(name: str) -> Path:
+    """The notebook `name` of the workbook. SpecbenchError: this is not a workbook."""
+    path = workbook_root() / "notebooks" / name
+    if not path.is_file():
+        raise SpecbenchError(
+            f"notebooks/{name}: not found in {workbook_root()}.\n"
+            "Run specbench from its workbook: the folder with notebooks/ and params/."
+        )
+    return path
+
+
+def execute(
+    notebook: Path,
+    output: Path,
+    parameters: Mapping[str, Any],
+    *,
+    progress: Path | None = None,
+    timeout_s: int | None = None,
+) -> str | None:
+    """Run a notebook by papermill; `output` is written whatever happens. Returns the error that stopped it, or None.
+
+    `progress`: file to which a run notebook reports its phases. `timeout_s`: of one cell; None: no limit.
+    """
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    # The kernel inherits the environment; a worker executes one notebook at a time.
+    if progress is not None:
+        os.environ[VARIABLE] = str(progress)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # papermill and jupyter_client warn about their own future
+            papermill.execute_notebook(
+                str(notebook),
+                str(output),
+                parameters=dict(parameters),
+                progress_bar=False,
+                log_output=False,
+                execution_timeout=timeout_s,
+            )
+    except PapermillExecutionError as error:
+        return f"{error.ename}: {error.evalue}"
+    except Exception as error:  # a kernel that dies raises nbclient's and jupyter_client's own errors
+        return f"{type(error).__name__}: {error}"
+    finally:
+        os.environ.pop(VARIABLE, None)
+    return None
+
+
+def refresh(path: Path) -> bytes:
+    """The notebook's bytes after running it with its default parameters in its own folder; nothing is written.
+
+    SpecbenchError when a cell fails: a notebook that does not run has no verdict to store.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            client.execute()
+    except CellExecutionError as error:
+        raise SpecbenchError(
+            f"{path.name}: a cell fails with the default parameters.\n{error.ename}: {error.evalue}"
+        ) from None
+    return stored(notebook)
+
+
+def stored(notebook: Mapping[str, Any]) -> bytes:
+    """The canonical form of an executed notebook: ids, tags, names of kernel and language, checked outputs."""
+    metadata = notebook["metadata"]
+    kernel = metadata["kernelspec"]
+    cells = [_stored_cell(cell) for cell in notebook["cells"]]
+    document = {
+        "cells": cells,
+        "metadata": {
+            "kernelspec": {name: kernel[name] for name in ("display_name", "language", "name") if name in kernel},
+            "language_info": {"name": metadata["language_info"]["name"]},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return (json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n").encode()
+
+
+def _stored_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
+    tags = list(cell["metadata"].get("tags", []))
+    kept: dict[str, Any] = {
+        "cell_type": cell["cell_type"],
+        "id": cell["id"],
+        "metadata": {"tags": tags} if tags else {},
+        "source": _lines(cell["source"]),
+    }
+    if cell["cell_type"] == "code":
+        checked = CHECKED in tags
+        kept["execution_count"] = 1 if checked else None
+        kept["outputs"] = [_stored_output(output) for output in cell["outputs"]] if checked else []
+    return kept
+
+
+def _stored_output(output: Mapping[str, Any]) -> dict[str, Any]:
+    if output["output_type"] != "stream":
+        raise SpecbenchError(
+            f"a cell tagged {CHECKED} must print plain text; it gave {output['output_type']}.\nUse print(...)."
+        )
+    return {"name": output["name"], "output_type": "stream", "text": _lines(output["text"])}
+
+
+def _lines(text: str | list[str]) -> list[str]:
+    return ("".join(text) if isinstance(text, list) else text).splitlines(keepends=True)

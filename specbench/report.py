@@ -1,0 +1,106 @@
+"""A folder of runs -> its pages. Records are read, never changed; the run itself is never repeated.
+
+Every run's folder gets `3_diagnose.ipynb` (executed), `index.html` from it and `run.html` from the run notebook; the
+folder above gets `4_analysis.ipynb` and `index.html`. A run without a record gets a page that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, as_completed
+from pathlib import Path
+
+from . import listing, pages
+from .errors import RecordError, SpecbenchError
+from .notebooks import execute, source
+from .record import RunRecord
+from .studies import RUN_NOTEBOOK, notebook_error
+
+DIAGNOSIS_NOTEBOOK = "3_diagnose.ipynb"
+ANALYSIS_NOTEBOOK = "4_analysis.ipynb"
+INDEX = "index.html"
+RUN_PAGE = "run.html"
+PROGRESS = "progress.jsonl"
+
+WatchStage = Callable[[str, int, int], None]
+
+
+def build(
+    root: Path, pool: Executor, watch_stage: WatchStage = lambda phase, done, total: None
+) -> tuple[Path, tuple[str, ...]]:
+    """All pages of a folder of runs. Returns the front page and what went wrong on the way."""
+    folders = listing.run_folders(root)
+    tasks: dict[Future[str | None], str] = {pool.submit(write_index, root): "analysis"}
+    tasks |= {pool.submit(write_run, folder): f"diagnosis of {folder.name}" for folder in folders}
+    problems: list[str] = []
+    watch_stage("pages", 0, len(tasks))
+    for done, future in enumerate(as_completed(tasks), start=1):
+        try:
+            problem = future.result()
+        except Exception as error:  # a worker that was killed, a page that cannot be written
+            problem = f"{type(error).__name__}: {error}"
+        if problem:
+            problems.append(f"{tasks[future]}: {problem}")
+        watch_stage("pages", done, len(tasks))
+    return root / INDEX, tuple(problems)
+
+
+def write_run(folder: Path) -> str | None:
+    """The two pages of one run; what went wrong, or None."""
+    from .show.run import provenance
+
+    back = ("← all runs", f"../{INDEX}")
+    try:
+        record = RunRecord.open(folder)
+    except RecordError as error:
+        return _write_missing(folder, notebook_error(folder) or str(error), back)
+    about = provenance(record)
+    problem = execute(source(DIAGNOSIS_NOTEBOOK), folder / DIAGNOSIS_NOTEBOOK, {"record": str(folder)})
+    links = [back]
+    if (folder / RUN_NOTEBOOK).is_file():
+        links.append(("how it ran", RUN_PAGE))
+        run_page = pages.Page(
+            title=f"{folder.name}: how it ran", provenance=about, links=(back, ("diagnosis", INDEX)), legend=""
+        )
+        pages.write(folder / RUN_NOTEBOOK, folder / RUN_PAGE, run_page)
+    pages.write(
+        folder / DIAGNOSIS_NOTEBOOK, folder / INDEX, pages.Page(title=folder.name, provenance=about, links=tuple(links))
+    )
+    return problem
+
+
+def _write_missing(folder: Path, error: str, back: tuple[str, str]) -> str | None:
+    """The page of a run that left no record: its run notebook, which shows where it stopped."""
+    from .show.campaign import missing_notice
+
+    page = pages.Page(title=folder.name, provenance="no record: the run did not finish", links=(back,), legend="")
+    notice = pages.shown_cell(missing_notice(error))
+    if (folder / RUN_NOTEBOOK).is_file():
+        notebook = pages.read(folder / RUN_NOTEBOOK)
+        notebook.cells.insert(0, notice)
+    else:
+        notebook = pages.notebook_of([notice])
+    pages.write_node(notebook, folder / INDEX, page)
+    return None
+
+
+def write_index(root: Path) -> str | None:
+    """The front page: the summary of all runs and the analysis; what went wrong, or None."""
+    from .show.campaign import campaign, missing_notice
+    from .studies import collect
+
+    problem = execute(source(ANALYSIS_NOTEBOOK), root / ANALYSIS_NOTEBOOK, {"records": str(root)})
+    known = listing.read(root)
+    page = pages.Page(
+        title=f"{known.campaign if known is not None else root.name}: asked, resolved, served",
+        provenance=f"campaign of {len(listing.run_folders(root))} runs · {root.name}",
+    )
+    if problem is None:
+        pages.write(root / ANALYSIS_NOTEBOOK, root / INDEX, page)
+        return None
+    try:
+        summary = pages.shown_cell(campaign(collect(root)))
+    except SpecbenchError as error:
+        summary = pages.shown_cell(missing_notice(str(error)))
+    pages.write_node(pages.notebook_of([summary]), root / INDEX, page)
+    return problem

@@ -1,0 +1,31 @@
+"""Tables and verdicts for notebooks and pages: `Shown` displays as HTML and prints as text, everything escaped."""
+
+from __future__ import annotations
+
+from .campaign import campaign, proved, runs_table, runs_verdict
+from .predict import budget, budget_verdict, configuration, what_if
+from .run import findings, headline, reconciliation, reconciliation_verdict, served_table, unread_lines
+from .serving import latency, log_tail
+from .shown import Cell, Shown, table
+
+__all__ = [
+    "Cell",
+    "Shown",
+    "budget",
+    "budget_verdict",
+    "campaign",
+    "configuration",
+    "findings",
+    "headline",
+    "latency",
+    "log_tail",
+    "proved",
+    "reconciliation",
+    "reconciliation_verdict",
+    "runs_table",
+    "runs_verdict",
+    "served_table",
+    "table",
+    "unread_lines",
+    "what_if",
+]

@@ -1,0 +1,93 @@
+"""A prediction: every term and limit with its formula in words and in numbers. In: a budget. Out: `Shown`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ..budget import predict
+from ..budget_types import MemoryBudget
+from ..config import RunConfig
+from ..errors import SpecbenchError
+from ..terms import LIMITS, TERMS, Limit
+from .figures import interval_cell, setting_text, verdict_cell, verdict_words
+from .shown import Cell, Shown, Value, joined, paragraph, table
+
+
+def configuration(config: RunConfig) -> Shown:
+    """What is set, section by section; what is left to the engine is not listed."""
+    sections = config.to_sections()
+    defaults: dict[str, dict[str, Any]] = {
+        name: field.annotation().model_dump(mode="json")
+        for name, field in RunConfig.model_fields.items()
+        if isinstance(field.annotation, type) and name in ("parallel", "speculative", "memory", "workload")
+    }
+    rows: list[list[Value]] = []
+    for name, value in sections.items():
+        if not isinstance(value, dict):
+            rows.append([name, setting_text(value)])
+            continue
+        unset = defaults.get(name, {})
+        given = {key: inner for key, inner in value.items() if inner not in (None, {}) and inner != unset.get(key, ...)}
+        rows.append([name, setting_text(given) if given else "as the engine's defaults"])
+    return table(["section", "set"], rows)
+
+
+def budget(found: MemoryBudget) -> Shown:
+    """The verdict, then limits and terms with how they were computed."""
+    head = _verdict_box(found)
+    limit_rows: list[list[Value]] = [
+        [Cell(text=limit, title=LIMITS[limit]), interval_cell(one.value, "count"), one.formula, one.numbers]
+        for limit, one in found.limits.items()
+    ]
+    term_rows: list[list[Value]] = [
+        [Cell(text=term, title=TERMS[term]), interval_cell(one.bytes, "bytes"), one.formula, one.numbers]
+        for term, one in found.terms.items()
+    ]
+    parts = [
+        head,
+        table(["limit", "predicted", "rule in words", "in numbers"], limit_rows),
+        table(["term, per rank", "predicted", "rule in words", "in numbers"], term_rows),
+        *(paragraph(f"Note: {warning}", tone="warn") for warning in found.warnings),
+    ]
+    return joined(parts)
+
+
+def _verdict_box(found: MemoryBudget) -> Shown:
+    word = verdict_words(found.verdicts)
+    kind = {"serves": "served", "capped": "capped", "refused": "refused"}[found.verdict]
+    basis = "measured free memory" if found.basis == "measured" else "the configuration alone"
+    source = f"predicted from {basis} · {found.rule}"
+    error = f"{found.engine} {found.version} would stop with: {found.engine_error}" if found.engine_error else ""
+    html = (
+        f'<div class="verdict {kind}"><p class="word">predicted: {escape(word)}</p>'
+        f'<p class="sentence">{escape(found.reason)}</p>'
+        + (f'<p class="reason">{escape(error)}</p>' if error else "")
+        + f'<p class="provenance">{escape(source)}</p></div>'
+    )
+    return Shown(html, f"predicted: {word}. {found.reason}" + (f"\n{error}" if error else ""))
+
+
+def budget_verdict(found: MemoryBudget) -> Shown:
+    """Limits and terms as whole numbers: what a test compares."""
+    rows: list[list[Value]] = [["verdict", verdict_words(found.verdicts)]]
+    rows += [[limit, interval_cell(one.value, "count")] for limit, one in found.limits.items()]
+    rows += [[f"{term} (B)", interval_cell(one.bytes, "bytes")] for term, one in found.terms.items()]
+    return table(["predicted", found.name], rows)
+
+
+def what_if(config: RunConfig, key: str, values: Sequence[Any]) -> Shown:
+    """One key varied, everything else unchanged: the limits that `predict` gives for each value."""
+    names: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens")
+    rows: list[list[Value]] = []
+    for value in values:
+        try:
+            found = predict(config.replace({key: value}))
+        except SpecbenchError as error:
+            rows.append([setting_text(value), Cell(text=str(error).splitlines()[0], tone="bad"), "", "", ""])
+            continue
+        limits = [found.limits.get(name) for name in names]
+        cells = [interval_cell(one.value if one else None, "count") for one in limits]
+        rows.append([setting_text(value), verdict_cell(found.verdict), *cells])
+    return table([key, "predicted", "requests at once", "state slots", "KV tokens"], rows)

@@ -1,0 +1,95 @@
+"""What the clients saw and what the server wrote last. In: a `Study` or a record. Out: `Shown`."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ..frames.serving import load_name
+from ..latency import Distribution, StepLatency
+from ..logtext import as_text, blocks, clean
+from ..record import RunRecord
+from ..studies import Study
+from .figures import amount_cell
+from .run import clipped
+from .shown import Cell, Shown, Value, code_lines, joined, paragraph, table
+
+
+def latency(study: Study) -> Shown:
+    """Times per step with their percentiles; failed requests are counted with their texts."""
+    steps = study.latency.rows
+    if not steps:
+        return paragraph(
+            f"No request was sent in this run, so there are no times. {_why(study)}".rstrip(), tone="muted"
+        )
+    origin = study.record.origin
+    headers = [
+        "step",
+        "load",
+        "input tokens",
+        "output tokens asked",
+        f"answered ({origin})",
+        "failed",
+        "TTFT s p50 / p90 / p99",
+        "TPOT ms p50 / p90 / p99",
+        "end to end s p50 / p99",
+        "output tokens/s",
+        "acceptance length",
+    ]
+    shown = table(headers, [_row(step) for step in steps])
+    errors = [(None, f"{step.step}: {count} × {clipped(text)}") for step in steps for text, count in step.errors]
+    parts = [shown]
+    if errors:
+        parts += [paragraph("Failed requests, in the engine's or the connection's own words:", tone="bad")]
+        parts += [code_lines(errors, label="errors of requests")]
+    inexact = sum(step.inexact or 0 for step in steps)
+    if inexact:
+        text = f"{inexact} requests were never recorded like this; the replay answered from the nearest recorded one."
+        parts.append(paragraph(text, tone="warn"))
+    return joined(parts)
+
+
+def _why(study: Study) -> str:
+    if study.outcome in ("refused", "timed_out"):
+        return "The server was never ready."
+    return "The workload asks for none, or the replayed recording is load-only."
+
+
+def _row(step: StepLatency) -> list[Value]:
+    return [
+        step.step + (" (warm-up)" if step.phase == "warmup" else ""),
+        load_name(step.concurrency, step.request_rate),
+        step.input_tokens,
+        step.max_new_tokens,
+        step.ok,
+        Cell(text=str(step.failed), number=True, tone="bad") if step.failed else step.failed,
+        _spread(step.ttft_s, 1.0, 2, ("p50", "p90", "p99")),
+        _spread(step.tpot_s, 1e3, 1, ("p50", "p90", "p99")),
+        _spread(step.e2e_s, 1.0, 2, ("p50", "p99")),
+        _figure(step.output_throughput, 1),
+        _figure(step.accept_length_overall, 2, unknown="no speculation" if step.ok else "not logged"),
+    ]
+
+
+def _spread(values: Distribution | None, scale: float, digits: int, names: tuple[str, ...]) -> Cell:
+    if values is None:
+        return amount_cell(None, "count")
+    figures = (f"{getattr(values, name) * scale:,.{digits}f}" for name in names)
+    return Cell(text=" / ".join(figures), number=True)
+
+
+def _figure(value: float | None, digits: int, *, unknown: str = "not logged") -> Cell:
+    if value is None:
+        return Cell(text=unknown, tone="muted")
+    return Cell(text=f"{value:,.{digits}f}", number=True)
+
+
+def log_tail(record: RunRecord, lines: int = 15) -> Shown:
+    """The last lines of the server's log with their numbers."""
+    last: deque[tuple[int, bytes]] = deque(maxlen=lines)
+    for block in blocks(record.log_path):
+        whole = clean(block.text[: block.limit]).split(b"\n")[1:]  # a block begins with a newline
+        last.extend(enumerate(whole, start=block.lines_before + 1))
+    if not last:
+        return paragraph("The server wrote nothing.", tone="muted")
+    shown = [(number, clipped(as_text(line))) for number, line in last]
+    return code_lines(shown, label=f"end of the log ({record.origin})")

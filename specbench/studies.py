@@ -1,0 +1,144 @@
+"""Records and everything computed from them. In: a folder of runs. Out: a `Study` per record, a `Missing` per failure.
+
+Nothing computed is ever stored: a better log reader or solver improves old runs. A run folder without a record is not
+skipped: its executed notebook tells why there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from . import diagnose
+from .diagnose import Diagnosis
+from .errors import RecordError
+from .latency import LatencyTable
+from .latency import table as latency_table
+from .listing import read, run_folders
+from .paths import resolve
+from .record import RECORD, RunRecord
+from .terms import Basis
+
+#: How a run is summed up in one word. `capped`: it served, with fewer requests at once than asked.
+Outcome = Literal["served", "capped", "refused", "crashed", "timed_out", "unknown"]
+
+RUN_NOTEBOOK = "2_run.ipynb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One record, diagnosed."""
+
+    name: str  # of the folder: unique in its campaign
+    folder: Path
+    record: RunRecord
+    diagnosis: Diagnosis
+    latency: LatencyTable
+
+    @property
+    def outcome(self) -> Outcome:
+        status = self.diagnosis.status
+        if status is None:
+            return "unknown"
+        asked, resolved = self.asked, self.resolved
+        if status == "served" and asked is not None and resolved is not None and resolved < asked:
+            return "capped"
+        return status
+
+    @property
+    def asked(self) -> int | None:
+        """Requests at once that were asked for; None: left to the engine."""
+        return self.record.config.memory.max_running_requests
+
+    @property
+    def resolved(self) -> int | None:
+        """Requests at once that the engine settled on, as it logged."""
+        return self.diagnosis.pools.running_requests
+
+    @property
+    def served(self) -> int | None:
+        """Most requests seen running at once. None: nothing was sent, or nothing of it was logged."""
+        return self.diagnosis.served
+
+    @property
+    def basis(self) -> Basis:
+        """The better basis of prediction that there is: the log's own free memory, else the configuration alone."""
+        return "measured" if "measured" in self.diagnosis.budgets else "config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A run folder without a finished record."""
+
+    name: str
+    folder: Path
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """The runs below a folder, in the order of their names or of the campaign."""
+
+    folder: Path
+    studies: tuple[Study, ...]
+    missing: tuple[Missing, ...]
+
+
+def study(path: str | Path) -> Study:
+    """A record folder, or a run folder that holds one. RecordError when there is none."""
+    asked = resolve(path, kind="record")
+    record = RunRecord.open(asked)
+    folder = asked.parent if asked.name == RECORD else asked
+    found = diagnose.of_record(record)
+    return Study(name=folder.name, folder=folder, record=record, diagnosis=found, latency=latency_table(record))
+
+
+def collect(path: str | Path) -> Collection:
+    """Every run of a folder, in the campaign's order when it has one. ConfigError: no such folder."""
+    root = resolve(path, kind="records")
+    studies: list[Study] = []
+    missing: list[Missing] = []
+    for folder in run_folders(root):
+        try:
+            studies.append(study(folder))
+        except RecordError as error:
+            if (folder / RUN_NOTEBOOK).is_file() or any(folder.glob("*.partial-*")):
+                missing.append(Missing(name=folder.name, folder=folder, error=notebook_error(folder) or str(error)))
+    if not studies and not missing:
+        raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
+    return Collection(folder=root, studies=tuple(studies), missing=tuple(missing))
+
+
+def siblings(study: Study) -> tuple[RunRecord, ...]:
+    """The other records of the campaign that a run belongs to. Empty for a record outside a campaign."""
+    root = study.folder.parent
+    if read(root) is None:
+        return ()
+    return tuple(
+        record for folder in run_folders(root) if folder != study.folder and (record := _record(folder)) is not None
+    )
+
+
+def notebook_error(folder: Path) -> str | None:
+    """The error that stopped a run's notebook: 'ConfigError: …'. None when there is no notebook or no error in it."""
+    path = folder / RUN_NOTEBOOK
+    if not path.is_file():
+        return None
+    try:
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+    except (ValueError, KeyError):
+        return f"{path.name} is no readable notebook"
+    for cell in cells:
+        for output in cell.get("outputs", ()):
+            if output.get("output_type") == "error":
+                return f"{output.get('ename')}: {output.get('evalue')}"
+    return None
+
+
+def _record(folder: Path) -> RunRecord | None:
+    try:
+        return RunRecord.open(folder)
+    except RecordError:
+        return None

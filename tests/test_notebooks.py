@@ -1,0 +1,240 @@
+"""The stored notebooks obey the house rules, and the rules catch what they are for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.cells import reject_unknown, sections
+from specbench.config import SECTIONS
+from specbench.errors import ConfigError, SpecbenchError
+from specbench.hygiene import parameter_names, problems
+from specbench.notebooks import NAMES, execute, refresh, stored
+from specbench.params import load_sections
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_notebook_breaks_no_rule(name: str) -> None:
+    assert problems(NOTEBOOKS / name) == []
+
+
+def test_there_are_exactly_the_four_notebooks() -> None:
+    assert sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")) == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("1_predict.ipynb", [*SECTIONS]),
+        ("2_run.ipynb", [*SECTIONS, "out"]),
+        ("3_diagnose.ipynb", ["record"]),
+        ("4_analysis.ipynb", ["records"]),
+    ],
+)
+def test_the_parameters_cell_has_the_names_of_a_params_file(name: str, expected: list[str]) -> None:
+    assert parameter_names(NOTEBOOKS / name) == expected
+
+
+@pytest.mark.parametrize("name", ["1_predict.ipynb", "2_run.ipynb"])
+def test_the_default_parameters_are_a_valid_instant_replay(name: str) -> None:
+    config = load_sections(**{key: value for key, value in defaults(name).items() if key in SECTIONS})
+    assert config.engine.replay is not None
+    assert config.engine.replay_speed == "instant"
+
+
+def test_papermill_sees_every_parameter_with_its_comment() -> None:
+    import papermill
+
+    found = papermill.inspect_notebook(str(NOTEBOOKS / "2_run.ipynb"))
+    assert list(found) == [*SECTIONS, "out"]
+    assert found["out"]["help"].startswith("folder of the run")
+    assert found["model"]["help"].startswith("a config.json")
+
+
+def defaults(name: str) -> dict[str, Any]:
+    cells = json.loads((NOTEBOOKS / name).read_text("utf-8"))["cells"]
+    source = next("".join(cell["source"]) for cell in cells if "parameters" in cell["metadata"].get("tags", []))
+    values: dict[str, Any] = {}
+    exec(source, values)  # our own file, literals only (problems() says so)
+    del values["__builtins__"]
+    return values
+
+
+# ── the rules ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def markdown(identifier: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "id": identifier, "metadata": {}, "source": ["Words."]}
+
+
+def code(
+    identifier: str, source: str, *tags: str, outputs: tuple[Any, ...] = (), count: int | None = None
+) -> dict[str, Any]:
+    return {
+        "cell_type": "code",
+        "id": identifier,
+        "metadata": {"tags": list(tags)} if tags else {},
+        "source": source.splitlines(keepends=True),
+        "outputs": list(outputs),
+        "execution_count": count,
+    }
+
+
+def printed(text: str) -> dict[str, Any]:
+    return {"output_type": "stream", "name": "stdout", "text": [text]}
+
+
+PARAMETERS = code("p", "a = 1  # a number", "parameters")
+VERDICT = code("v", "print(a + 1)", "nbval-check-output", outputs=(printed("2\n"),), count=1)
+
+
+def notebook(
+    path: Path, *cells: dict[str, Any], first: dict[str, Any] = PARAMETERS, last: dict[str, Any] = VERDICT
+) -> Path:
+    document = {
+        "cells": [markdown("m1"), first, *cells, markdown("m2"), last],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_a_clean_notebook_has_no_problem(tmp_path: Path) -> None:
+    assert problems(notebook(tmp_path / "n.ipynb")) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        (code("c", "def f():\n    return 1"), "'def' belongs in the package"),
+        (code("c", "class A:\n    pass"), "'class' belongs in the package"),
+        (code("c", "for x in y:\n    x"), "'for' belongs in the package"),
+        (code("c", "%matplotlib inline"), "a magic or a shell line"),
+        (code("c", "!ls"), "a magic or a shell line"),
+        (code("c", "f();"), "a trailing ';'"),
+        (code("c", "import sys\nsys.path.append('x')"), "sys.path"),
+        (code("c", "a\n" * 9), "9 lines; at most 8"),
+        (code("c", "a = ("), "no valid Python"),
+        (code("c", "a", outputs=(printed("1\n"),), count=1), "stored output or execution count"),
+        (code("c", "a", "nbval-skip"), "tagged nbval-skip"),
+        (code("p", "a"), "two with the same"),
+    ],
+)
+def test_what_a_cell_must_not_have(tmp_path: Path, cell: dict[str, Any], expected: str) -> None:
+    found = problems(notebook(tmp_path / "n.ipynb", markdown("m3"), cell))
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        (code("p", "a = 1", "parameters"), VERDICT, "a: no trailing comment"),
+        (code("p", "a = f(1)  # x", "parameters"), VERDICT, "a: no plain literal"),
+        (code("p", "a = 1  # x\nimport os", "parameters"), VERDICT, "more than 'name = literal'"),
+        (code("p", "a = 1  # x"), VERDICT, "exactly one cell tagged parameters"),
+        (PARAMETERS, code("v", "print(a)"), "nbval would compare nothing"),
+        (PARAMETERS, code("v", "print(a)", "nbval-check-output"), "without a stored output"),
+        (
+            PARAMETERS,
+            code("v", "print(a)", "nbval-check-output", outputs=(printed("at 12:30:01\n"),), count=1),
+            "'12:30:01', which differs",
+        ),
+        (
+            PARAMETERS,
+            code("v", "print(a)", "nbval-check-output", outputs=(printed("/home/x/y\n"),), count=1),
+            "'/home/', which differs",
+        ),
+    ],
+)
+def test_what_the_first_and_the_last_cell_need(
+    tmp_path: Path, first: dict[str, Any], last: dict[str, Any], expected: str
+) -> None:
+    found = problems(notebook(tmp_path / "n.ipynb", first=first, last=last))
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+def test_prose_stands_before_every_code_cell(tmp_path: Path) -> None:
+    found = problems(notebook(tmp_path / "n.ipynb", code("c", "a")))
+    assert found == ["n.ipynb: cell c: no markdown before it"]
+
+
+def test_too_many_cells(tmp_path: Path) -> None:
+    cells = [cell for number in range(9) for cell in (markdown(f"x{number}"), code(f"c{number}", "a"))]
+    assert problems(notebook(tmp_path / "n.ipynb", *cells)) == ["n.ipynb: 11 code cells; at most 10"]
+
+
+def test_a_file_that_is_no_notebook(tmp_path: Path) -> None:
+    (tmp_path / "n.ipynb").write_text("{", encoding="utf-8")
+    assert "no readable notebook" in problems(tmp_path / "n.ipynb")[0]
+
+
+# ── refresh and execute ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+def test_refresh_stores_only_the_checked_output_and_is_idempotent(tmp_path: Path) -> None:
+    path = notebook(
+        tmp_path / "n.ipynb", markdown("m3"), code("c", "a", outputs=(printed("old\n"),), count=7), last=VERDICT
+    )
+    first = refresh(path)
+    path.write_bytes(first)
+    assert refresh(path) == first
+    cells = {cell["id"]: cell for cell in json.loads(first)["cells"]}
+    assert (cells["c"]["outputs"], cells["c"]["execution_count"]) == ([], None)
+    assert (cells["v"]["outputs"], cells["v"]["execution_count"]) == ([printed("2\n")], 1)
+    assert cells["p"]["metadata"] == {"tags": ["parameters"]}
+    assert problems(path) == []
+
+
+@pytest.mark.slow
+def test_refresh_of_a_notebook_that_fails_says_which_and_why(tmp_path: Path) -> None:
+    path = notebook(tmp_path / "n.ipynb", markdown("m3"), code("c", "1 / 0"))
+    with pytest.raises(SpecbenchError, match=r"n\.ipynb: a cell fails.*\n.*ZeroDivisionError"):
+        refresh(path)
+
+
+def test_a_verdict_that_is_not_printed_cannot_be_stored() -> None:
+    cell = code("v", "a", "nbval-check-output", outputs=({"output_type": "execute_result", "data": {}},))
+    document = {"cells": [cell], "metadata": {"kernelspec": {"name": "x"}, "language_info": {"name": "python"}}}
+    with pytest.raises(SpecbenchError, match=r"must print plain text.*\nUse print"):
+        stored(document)
+
+
+@pytest.mark.slow
+def test_execute_writes_the_notebook_and_returns_the_error(tmp_path: Path) -> None:
+    path = notebook(tmp_path / "n.ipynb", markdown("m3"), code("c", "1 / (a - 2)"))
+    assert execute(path, tmp_path / "fine.ipynb", {"a": 1}) is None
+    assert execute(path, tmp_path / "failed.ipynb", {"a": 2}) == "ZeroDivisionError: division by zero"
+    cells = json.loads((tmp_path / "failed.ipynb").read_text("utf-8"))["cells"]
+    assert any(output["output_type"] == "error" for cell in cells for output in cell.get("outputs", ()))
+
+
+# ── parameters in the kernel ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_injected_name_that_the_notebook_does_not_know_is_an_error() -> None:
+    history = ["", "record = 1", "# Parameters\nrecords = 'x'\n"]
+    with pytest.raises(ConfigError, match=r"parameters: records: no such key \(did you mean 'record'\?\)\.\nAllowed here"):
+        reject_unknown({"In": history}, ["record"])
+
+
+def test_names_that_a_person_defines_are_their_own_business() -> None:
+    reject_unknown({"In": ["", "anything = 1"], "anything": 1}, ["record"])
+    reject_unknown({}, ["record"])
+
+
+def test_sections_returns_the_form_of_a_run() -> None:
+    values: dict[str, Any] = dict.fromkeys(SECTIONS, 0) | {"out": "x", "other": 1}
+    assert list(sections(values, "out")) == list(SECTIONS)
