@@ -1,7 +1,7 @@
 """What a SGLang version refuses of a configuration, before it touches a GPU.
 
 In: a configuration. Out: refusals, most basic first, each with its key, what is allowed and the engine's own words
-where they are known (verbatim). Sources: server_args.py of 0.5.12 and 0.5.16, arg_groups/ of 0.5.16 and 0.5.23, and real
+where they are known (verbatim). Sources: server_args.py of 0.5.12 and 0.5.16, arg_groups/ of 0.5.16 and 0.5.23, real
 logs. Keys that the engine would silently override are refused too: a configuration should mean what it says.
 """
 

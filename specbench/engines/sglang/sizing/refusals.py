@@ -23,10 +23,12 @@ def text(
             return f"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.{current}"
         case "no_room":
             least = 1 - (post_bytes / GIB) / (pre_bytes / GIB)
+            suggested = math.ceil(least * 1000) / 1000
             return (
                 "ValueError: Loaded weights leave no GPU memory for the KV cache under "
-                f"--mem-fraction-static={fraction}. Raise --mem-fraction-static above {math.ceil(least * 1000) / 1000:.3f} (minimum viable = "
-                f"1 - available/pre = {least:.4f}). If using speculative decoding, draft weights are now counted."
+                f"--mem-fraction-static={fraction}. Raise --mem-fraction-static above {suggested:.3f} "
+                f"(minimum viable = 1 - available/pre = {least:.4f}). If using speculative decoding, draft weights are "
+                "now counted."
             )
         case "no_state":
             return (

@@ -1,0 +1,128 @@
+"""What should happen: `predict(config)` -> `MemoryBudget`. Pure arithmetic, no GPU, no engine.
+
+In: a configuration, and measured free memory when there is some. Out: every term in bytes and every limit as a count,
+per rank, each an interval with the formula behind it. The non-obvious thing: limits over an interval of free memory are
+not the limits at its ends, since tokens fall whenever a slot is gained (`engines/sglang/sizing/span.py`).
+"""
+
+from __future__ import annotations
+
+from .budget_case import Case
+from .budget_limits import limits
+from .budget_terms import terms
+from .budget_types import FreeMemory, MemoryBudget, PredictedLimit, PredictedTerm
+from .budget_words import engine_error, reason, warnings
+from .config import RunConfig
+from .engines.sglang import checks
+from .engines.sglang.demand import demand, units
+from .engines.sglang.offsets import measured_free
+from .engines.sglang.resolve import settings
+from .engines.sglang.sizing.span import span
+from .freememory import start
+from .specs import GpuSpec, ModelSpec
+from .terms import LIMITS, TERMS
+from .units import GIB, Interval
+
+__all__ = ["measured_free", "predict"]
+
+
+def predict(
+    config: RunConfig,
+    model: ModelSpec | None = None,
+    gpu: GpuSpec | None = None,
+    *,
+    pre_bytes: Interval | None = None,
+    post_bytes: Interval | None = None,
+    free: FreeMemory | None = None,
+) -> MemoryBudget:
+    """The budget of one rank.
+
+    `pre_bytes`, `post_bytes`: free before the weights load and when the pools are sized, smallest rank; or `free`,
+    which `measured_free` makes of a log's figures. Without them everything comes from the configuration. ConfigError
+    or SpecError when the configuration cannot be sized.
+    """
+    resolved = settings(config, model, gpu)
+    slot, cell = units(resolved)
+    wanted = demand(resolved, slot, cell)
+    begin = start(resolved, pre_bytes=pre_bytes, post_bytes=post_bytes, free=free)
+    case = Case(
+        settings=resolved,
+        slot=slot,
+        cell=cell,
+        demand=wanted,
+        start=begin,
+        span=span(resolved.rule, wanted, begin.rest.low_gib, begin.rest.point_gib, begin.rest.high_gib),
+    )
+    refusal = next((refusal for refusal in checks.check(config, resolved.target) if refusal.engine_error), None)
+    return _refused_by_arguments(case, refusal) if refusal is not None else _budget(case)
+
+
+def _budget(case: Case) -> MemoryBudget:
+    resolved, point = case.settings, case.span.point
+    verdict = case.verdict(point)
+    slack = case.slack()
+    return MemoryBudget(
+        name=resolved.config.name,
+        engine=resolved.config.engine.name,
+        version=resolved.config.engine.version,
+        rule=resolved.rule.label,
+        basis=case.start.basis,
+        free=case.start.free,
+        requested_running_requests=resolved.config.memory.max_running_requests,
+        terms=terms(case, slack),
+        limits=limits(case),
+        verdict=verdict,
+        verdicts=tuple(dict.fromkeys((verdict, *(case.verdict(solved) for solved in case.span.all)))),
+        reason=reason(case, verdict, slack),
+        engine_error=engine_error(case, verdict),
+        warnings=warnings(case),
+        details=_details(case),
+    )
+
+
+def _refused_by_arguments(case: Case, refusal: checks.Refusal) -> MemoryBudget:
+    """The engine does not get as far as the pools: only what was loaded before is known, and that is nothing."""
+    resolved = case.settings
+    why = f"not predicted: the engine refuses {refusal.key} before it loads anything"
+    rule = resolved.rule.label
+    names = tuple(name for name in TERMS if name != "unexplained")
+    return MemoryBudget(
+        name=resolved.config.name,
+        engine=resolved.config.engine.name,
+        version=resolved.config.engine.version,
+        rule=rule,
+        basis=case.start.basis,
+        free=case.start.free,
+        requested_running_requests=resolved.config.memory.max_running_requests,
+        terms={name: PredictedTerm(term=name, bytes=None, formula=why, numbers="", rule=rule) for name in names},
+        limits={name: PredictedLimit(limit=name, value=None, formula=why, numbers="", rule=rule) for name in LIMITS},
+        verdict="refused",
+        verdicts=("refused",),
+        reason=f"{refusal.key} = {refusal.value!r}: {refusal.reason}; allowed: {refusal.allowed}.",
+        engine_error=refusal.engine_error,
+        warnings=warnings(case),
+        details={},
+    )
+
+
+def _details(case: Case) -> dict[str, Interval]:
+    point = case.span.point.pools
+    rest = case.start.rest
+    exact = {
+        "slot_bytes": case.demand.slot_bytes,
+        "slot_conv_bytes": case.slot.conv_bytes,
+        "slot_ssm_bytes": case.slot.ssm_bytes,
+        "cell_bytes": case.cell.target_bytes,
+        "draft_cell_bytes": case.cell.draft_bytes,
+        "charged_cell_bytes": case.demand.cell_bytes,
+        "draft_tokens": case.demand.draft_tokens,
+        "scratch_per_request_bytes": case.demand.slot_bytes * case.demand.draft_tokens,
+        "scratch_charged_bytes": point.scratch_charged_bytes,
+    }
+    if point.allocated:
+        allocation = case.allocation(point)
+        exact["padding_bytes"] = allocation.padding_bytes
+        exact["request_table_bytes"] = allocation.request_table_bytes
+    found = {name: Interval.exact(value) for name, value in exact.items()}
+    found["rest_bytes"] = Interval(*(int(value * GIB) for value in (rest.low_gib, rest.point_gib, rest.high_gib)))
+    return found

@@ -1,0 +1,91 @@
+"""What a budget says in words: why it comes out so, what the engine would print, what to be careful about."""
+
+from __future__ import annotations
+
+from .budget_case import Case
+from .engines.sglang.sizing import caveat, refusals
+from .engines.sglang.sizing.contract import Pools
+from .specs import model_source
+from .terms import Verdict
+from .units import Interval, format_gib
+
+_OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
+#: Flags that change pools in ways that are not modelled here.
+_UNMODELLED = (
+    "enable_unified_memory",
+    "enable_linear_replayssm",
+    "enable_linear_replayssm_spec",
+    "enable_gdn_replayssm_spec",
+    "enable_int8_mamba_checkpoint",
+    "speculative_adaptive",
+)
+
+
+def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
+    pools, per_request, asked = case.span.point.pools, case.settings.slots_per_request, case.asked
+    left = f"{case.span.point.rest_gib:.2f} GiB left for pools"
+    if verdict == "refused":
+        return _refusal_reason(case, pools, left, slack)
+    if verdict == "capped":
+        if case.slot.layers and pools.slots // per_request == pools.requests:
+            return (
+                f"{pools.slots} state slots at {per_request} per request serve {pools.requests} of the {asked} "
+                f"requests asked ({left})."
+            )
+        return f"{pools.tokens:,} KV tokens serve {pools.requests} of the {asked} requests asked ({left})."
+    state = f"{pools.slots} state slots, " if case.slot.layers else ""
+    return f"{state}{pools.tokens:,} KV tokens, {pools.requests:,} running requests ({left})."
+
+
+def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None) -> str:
+    per_request, width = case.settings.slots_per_request, case.demand.draft_tokens
+    scratch = format_gib(pools.scratch_charged_bytes)
+    taken = f", of which the speculative scratch takes {scratch}" if width and pools.scratch_charged_bytes else ""
+    match pools.refusal:
+        case "no_state":
+            return f"No state slot fits: {left}, and padding and scratch of {width} tokens come first."
+        case "state_too_small" | "zero_requests":
+            return f"{pools.slots} state slots are fewer than the {per_request} of one request: {left}{taken}."
+        case "not_enough_memory" | "no_room":
+            return f"Nothing remains for KV tokens: {left}{taken}."
+        case "pool_too_short":
+            return f"{pools.tokens} KV tokens are too few for any request: {left}{taken}."
+        case None:
+            missing = format_gib(-slack.point) if slack is not None else "memory"
+            return f"The pools and the draft overrun the card by {missing}: the static fraction leaves no room outside."
+
+
+def engine_error(case: Case, verdict: Verdict) -> str | None:
+    if verdict != "refused":
+        return None
+    pools, free = case.span.point.pools, case.start.free
+    if pools.refusal is None:
+        return _OUT_OF_MEMORY
+    return refusals.text(
+        pools,
+        case.settings.rule,
+        case.demand,
+        fraction=case.settings.fraction,
+        pre_bytes=free.pre.point,
+        post_bytes=free.post.point,
+        graphs=case.settings.graphs,
+    )
+
+
+def warnings(case: Case) -> tuple[str, ...]:
+    resolved = case.settings
+    found = [caveat(resolved.version)]
+    if resolved.config.engine.sizing is not None:
+        found.append(f"sglang {resolved.config.engine.version} is sized by the rules of {resolved.version}, as asked.")
+    for spec in (resolved.target, resolved.draft):
+        source = model_source(spec) if spec is not None else None
+        if spec is not None and source is not None and source["reconstructed"]:
+            found.append(f"{spec.name}: config.json is a reconstruction ({source['rests_on']}).")
+    if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
+        found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
+    for name in _UNMODELLED:
+        if any(key.lstrip("-").replace("-", "_") == name and on for key, on in resolved.config.engine.args.items()):
+            found.append(f"engine.args.{name} changes the pools in a way that is not modelled.")
+    if not case.start.free.pre.is_exact and case.start.basis == "config":
+        found.append(f"free memory: {case.start.free.source}.")
+    return tuple(text for text in found if text is not None)
