@@ -10,40 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: flag (all spellings of 0.5.6 to 0.5.23) -> (section, key, type)
-_KEYS: dict[str, tuple[str, str, type]] = {
-    "speculative-algorithm": ("speculative", "algorithm", str),
-    "speculative-draft-model-path": ("speculative", "draft_model_path", str),
-    "speculative-draft-model": ("speculative", "draft_model_path", str),
-    "speculative-num-draft-tokens": ("speculative", "num_draft_tokens", int),
-    "speculative-num-steps": ("speculative", "num_steps", int),
-    "speculative-eagle-topk": ("speculative", "eagle_topk", int),
-    "tensor-parallel-size": ("parallel", "tp_size", int),
-    "tp-size": ("parallel", "tp_size", int),
-    "tp": ("parallel", "tp_size", int),
-    "pipeline-parallel-size": ("parallel", "pp_size", int),
-    "pp-size": ("parallel", "pp_size", int),
-    "data-parallel-size": ("parallel", "dp_size", int),
-    "dp-size": ("parallel", "dp_size", int),
-    "dp": ("parallel", "dp_size", int),
-    "enable-dp-attention": ("parallel", "enable_dp_attention", bool),
-    "mem-fraction-static": ("memory", "mem_fraction_static", float),
-    "mamba-full-memory-ratio": ("memory", "mamba_full_memory_ratio", float),
-    "max-running-requests": ("memory", "max_running_requests", int),
-    "max-mamba-cache-size": ("memory", "max_mamba_cache_size", int),
-    "max-total-tokens": ("memory", "max_total_tokens", int),
-    "kv-cache-dtype": ("memory", "kv_cache_dtype", str),
-    "mamba-ssm-dtype": ("memory", "mamba_ssm_dtype", str),
-    "mamba-scheduler-strategy": ("memory", "mamba_radix_cache_strategy", str),
-    "mamba-radix-cache-strategy": ("memory", "mamba_radix_cache_strategy", str),
-    "disable-radix-cache": ("memory", "disable_radix_cache", bool),
-    "disable-overlap-schedule": ("memory", "disable_overlap_schedule", bool),
-    "page-size": ("memory", "page_size", int),
-    "context-length": ("memory", "context_length", int),
-    "chunked-prefill-size": ("memory", "chunked_prefill_size", int),
-    "cuda-graph-max-bs": ("memory", "cuda_graph_max_bs", int),
-    "cuda-graph-max-bs-decode": ("memory", "cuda_graph_max_bs", int),
+from .flags import FLAGS
+
+#: Other spellings of a flag that has a key: short and older forms, and names that differ by version.
+_SPELLINGS: dict[str, str] = {
+    "speculative-draft-model": "speculative.draft_model_path",
+    "tensor-parallel-size": "parallel.tp_size",
+    "tp": "parallel.tp_size",
+    "pipeline-parallel-size": "parallel.pp_size",
+    "data-parallel-size": "parallel.dp_size",
+    "dp": "parallel.dp_size",
+    "mamba-scheduler-strategy": "memory.mamba_radix_cache_strategy",
+    "mamba-radix-cache-strategy": "memory.mamba_radix_cache_strategy",
+    "cuda-graph-max-bs": "memory.cuda_graph_max_bs",
+    "cuda-graph-max-bs-decode": "memory.cuda_graph_max_bs",
 }
+_KEYS: dict[str, str] = {flag.lstrip("-"): key for key, flag in FLAGS.items() if flag is not None} | _SPELLINGS
+_TEXTS = frozenset(
+    {
+        "speculative.algorithm",
+        "speculative.draft_model_path",
+        "memory.kv_cache_dtype",
+        "memory.mamba_ssm_dtype",
+        "memory.mamba_radix_cache_strategy",
+    }
+)
+_FRACTIONS = frozenset({"memory.mem_fraction_static", "memory.mamba_full_memory_ratio"})
 #: Of the machine or of that one start, not of the configuration.
 _LEFT_OUT = frozenset({"host", "port", "nccl-port", "dist-init-addr"})
 
@@ -58,11 +50,8 @@ def sections_of(argv: Sequence[str]) -> dict[str, Any]:
         if flag in ("model-path", "model"):
             sections["model"] = values[0]
         elif flag in _KEYS:
-            section, key, kind = _KEYS[flag]
-            try:
-                sections[section][key] = True if kind is bool else kind(values[0])
-            except (ValueError, IndexError):
-                raise ValueError(f"--{flag}: got {' '.join(values)!r}, expected {kind.__name__}") from None
+            section, _, key = _KEYS[flag].partition(".")
+            sections[section][key] = _typed(flag, values)
         elif flag not in _LEFT_OUT:
             sections["engine"]["args"][flag] = _verbatim(values)
     return sections
@@ -80,6 +69,18 @@ def _flags(argv: Sequence[str]) -> Mapping[str, list[str]]:
         elif current is not None:
             current.append(word)
     return found
+
+
+def _typed(flag: str, values: list[str]) -> Any:
+    key = _KEYS[flag]
+    if key in _TEXTS and values:
+        return values[0]
+    if not values:
+        return True
+    try:
+        return float(values[0]) if key in _FRACTIONS else int(values[0])
+    except ValueError:
+        raise ValueError(f"--{flag}: got {values[0]!r}, expected a number") from None
 
 
 def _first_flag(argv: Sequence[str]) -> int:

@@ -1,0 +1,69 @@
+"""An SGLang command line as sections of a configuration, and back."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from specbench.config import RunConfig
+from specbench.engines.sglang.command import command
+from specbench.engines.sglang.command_line import sections_of
+from specbench.record import RunRecord
+
+RECORDS = [folder for folder in sorted((Path(__file__).parent / "records").iterdir()) if folder.is_dir()]
+
+
+def test_flags_with_a_key_go_to_their_section_and_others_stay_verbatim() -> None:
+    found = sections_of(
+        shlex.split(
+            "/usr/bin/python3 -m sglang.launch_server --model-path a/b --tp 2 --mem-fraction-static 0.88 "
+            "--mamba-scheduler-strategy extra_buffer --disable-radix-cache --speculative-algorithm DFLASH "
+            "--speculative-draft-model-path=a/draft --port 30000 --host 0.0.0.0 --nccl-port 41000 "
+            "--random-seed 1234 --enable-metrics --cuda-graph-bs 1 2 4 --served-model-name 007"
+        )
+    )
+    assert found == {
+        "model": "a/b",
+        "parallel": {"tp_size": 2},
+        "speculative": {"algorithm": "DFLASH", "draft_model_path": "a/draft"},
+        "memory": {
+            "mem_fraction_static": 0.88,
+            "mamba_radix_cache_strategy": "extra_buffer",
+            "disable_radix_cache": True,
+        },
+        "engine": {
+            "args": {
+                "random-seed": 1234,
+                "enable-metrics": True,
+                "cuda-graph-bs": [1, 2, 4],
+                "served-model-name": "007",
+            }
+        },
+    }
+
+
+def test_of_a_flag_given_twice_the_last_counts() -> None:
+    assert sections_of(["--model-path", "first", "--model-path", "second"])["model"] == "second"
+
+
+def test_a_value_of_another_type_names_the_flag() -> None:
+    with pytest.raises(ValueError, match="--max-running-requests: got 'many', expected a number"):
+        sections_of(["--max-running-requests", "many"])
+
+
+@pytest.mark.parametrize("folder", RECORDS, ids=lambda folder: folder.name)
+def test_a_recorded_configuration_writes_a_command_line_that_reads_back_equal(folder: Path) -> None:
+    config = RunRecord.open(folder).config
+    draft = config.speculative.draft_model_path
+    argv = command(config, model_path=config.model, draft_path=draft, host="127.0.0.1", port=1)
+    found = sections_of(argv)
+    again = RunConfig.model_validate(
+        {
+            **config.to_sections(),
+            **{key: found[key] for key in ("model", "parallel", "memory", "speculative")},
+        }
+    )
+    assert again == config
+    assert found["engine"]["args"] == dict(config.engine.args)

@@ -1,0 +1,172 @@
+"""Records: written once and whole, read back equal, later schemas refused by name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench import record_writer
+from specbench.config import RunConfig
+from specbench.errors import RecordError
+from specbench.record import RunRecord, new_run_folder, unfinished
+from specbench.record_types import GpuSample, RequestTrace, RunStatus
+from specbench.record_writer import RecordWriter
+
+RECORDS = Path(__file__).parent / "records"
+CONFIG = RunConfig.model_validate(
+    {"name": "r", "engine": {"version": "0.5.16"}, "model": "m", "gpu": {"name": "h200"}, "workload": {"seed": 7}}
+)
+TRACE = RequestTrace(
+    step="conc1",
+    phase="measured",
+    index=0,
+    concurrency=1,
+    input_tokens=8,
+    max_new_tokens=4,
+    sent_s=0.0,
+    http_status=200,
+    chunks=((0.25, 1), (0.5, 3)),
+    end_s=0.5,
+    output_tokens=4,
+    finish_reason="length",
+)
+SAMPLE = GpuSample(
+    t_s=0.5,
+    phase="start",
+    gpu=1,
+    used_bytes=647_000_064,
+    free_bytes=1,
+    total_bytes=647_000_065,
+    utilization_pct=None,
+    power_w=132.5,
+)
+SERVED = RunStatus(status="served", origin="measured", reason="ready, and ran until it was stopped", ready_s=3.5)
+
+
+def write(folder: Path, log: bytes = b"a line\n") -> RunRecord:
+    with RecordWriter(folder / "record") as writer:
+        writer.config(CONFIG)
+        writer.command(["python", "-m", "x", "--flag", "a b"])
+        writer.env({"engine": {"version": "0.5.16"}})
+        writer.log_path.write_bytes(log)
+        writer.requests([TRACE])
+        writer.gpu_samples([SAMPLE])
+        writer.text("metrics.txt", "m 1\n", compress=True)
+        return writer.finish(SERVED)
+
+
+def test_a_record_reads_back_equal_from_the_run_folder_and_from_its_own(tmp_path: Path) -> None:
+    write(tmp_path)
+    for place in (tmp_path, tmp_path / "record"):
+        record = RunRecord.open(place)
+        assert record.config == CONFIG
+        assert record.status == SERVED
+        assert record.requests() == (TRACE,)
+        assert record.gpu_samples() == (SAMPLE,)
+        assert record.command() == ("python", "-m", "x", "--flag", "a b")
+        assert record.metrics_text() == "m 1\n"
+        assert record.server_info() is None
+        assert record.log_bytes() == b"a line\n"
+
+
+def test_a_large_log_is_stored_compressed_and_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_writer, "_COMPRESS_FROM_BYTES", 100)
+    record = write(tmp_path, b"line\r\n" * 50)
+    assert record.log_path.name == "server.log.gz"
+    assert gzip.decompress(record.log_path.read_bytes()) == record.log_bytes() == b"line\r\n" * 50
+    assert not (record.folder / "server.log").exists()
+
+
+def test_nothing_is_visible_before_the_end_and_nothing_stays_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), RecordWriter(tmp_path / "record") as writer:
+        writer.config(CONFIG)
+        assert not (tmp_path / "record").exists()
+        assert (tmp_path / f"record.partial-{os.getpid()}").is_dir()
+        _ = 1 / 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_is_never_written_twice(tmp_path: Path) -> None:
+    write(tmp_path)
+    with pytest.raises(RecordError, match="written once"):
+        RecordWriter(tmp_path / "record")
+
+
+def test_what_a_killed_run_leaves_is_called_unfinished(tmp_path: Path) -> None:
+    program = "\n".join(
+        (
+            "import os, signal, sys",
+            "from pathlib import Path",
+            "from specbench.record_writer import RecordWriter",
+            "RecordWriter(Path(sys.argv[1]) / 'record').log_path.write_text('half')",
+            "os.kill(os.getpid(), signal.SIGKILL)",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=30, check=False)
+    assert done.returncode == -9
+    (left,) = unfinished(tmp_path)
+    assert not left.alive
+    with pytest.raises(RecordError, match="unfinished: its process was killed"):
+        RunRecord.open(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["status.json", "env.json"])
+def test_a_later_schema_is_refused_by_its_number(tmp_path: Path, file: str) -> None:
+    record = write(tmp_path)
+    data = json.loads((record.folder / file).read_text())
+    (record.folder / file).write_text(json.dumps({**data, "schema": 2, "new": True}))
+    with pytest.raises(RecordError, match="schema 2 was written by a later specbench; this one reads up to schema 1"):
+        RunRecord.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"status.json": "{}"}, "no schema number"),
+        ({"status.json": '{"schema": 1, "status": "fine"}'}, "cannot be read"),
+        ({"status.json": "{"}, "not valid JSON"),
+        ({"config.yaml": "name: [}"}, "cannot be read"),
+        ({"requests.jsonl": '{"step": 1}\n'}, "line 1"),
+    ],
+)
+def test_a_damaged_record_says_which_file(tmp_path: Path, damage: dict[str, str], words: str) -> None:
+    record = write(tmp_path)
+    for name, text in damage.items():
+        (record.folder / name).write_text(text)
+    with pytest.raises(RecordError, match=words):
+        RunRecord.open(tmp_path).requests()
+
+
+def test_no_record_is_told_from_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="does not exist"):
+        RunRecord.open(tmp_path / "absent")
+    with pytest.raises(RecordError, match="no record here"):
+        RunRecord.open(tmp_path)
+
+
+def test_run_folders_are_numbered_and_never_shared(tmp_path: Path) -> None:
+    names = [new_run_folder(tmp_path / "runs", "tp1-8").name for _ in range(3)]
+    assert names == ["tp1-8", "tp1-8.2", "tp1-8.3"]
+
+
+def test_the_hash_changes_with_any_byte_and_any_name(tmp_path: Path) -> None:
+    record = write(tmp_path)
+    before = record.sha256()
+    shutil.copytree(record.folder, tmp_path / "copy")
+    assert RunRecord.open(tmp_path / "copy").sha256() == before
+    (tmp_path / "copy" / "server.log").write_bytes(b"A line\n")
+    assert RunRecord.open(tmp_path / "copy").sha256() != before
+
+
+def test_every_shipped_record_opens() -> None:
+    records = [RunRecord.open(folder) for folder in sorted(RECORDS.iterdir()) if folder.is_dir()]
+    assert len(records) == 36
+    assert all(record.origin == "recorded" for record in records)
+    assert sum(len(record.requests()) for record in records) == 228
