@@ -48,8 +48,8 @@ class Received:
         return sum(tokens for _, tokens in self.chunks)
 
 
-class _InStreamError(Exception):
-    """The engine put an error into a stream that began with HTTP 200."""
+class _NoAnswerError(Exception):
+    """What came in a stream that began with HTTP 200 is no answer; the text says what it is."""
 
 
 async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Received:
@@ -72,8 +72,8 @@ async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Rece
             else:
                 text = (await response.read()).decode("utf-8", "replace")
                 got.error = f"HTTP {response.status}: {_error_text(text)}"
-    except _InStreamError as error:
-        got.error = f"{ERROR_EVENT}{error}"
+    except _NoAnswerError as error:
+        got.error = str(error)
     except TimeoutError:
         got.error = f"no end within {sent.timeout_s:g} s, {got.output_tokens} tokens came"
     except aiohttp.ClientConnectorError as error:
@@ -94,14 +94,21 @@ async def _read_stream(content: aiohttp.StreamReader, got: Received, began: floa
         *events, rest = (rest + piece).split(b"\n\n")
         for event in events:
             if event.startswith(_PREFIX) and event != b"data: [DONE]":
-                _take(json.loads(event[len(_PREFIX) :]), now, got)
+                _take(_json(event[len(_PREFIX) :]), now, got)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _NoAnswerError(f"the stream held an event that is no JSON: {text[:200]!r}") from None
 
 
 def _take(data: Any, now: float, got: Received) -> None:
     if not isinstance(data, dict):
-        raise _InStreamError(f"not an object: {str(data)[:200]}")
+        raise _NoAnswerError(f"the stream held an event that is no object: {str(data)[:200]}")
     if "error" in data:
-        raise _InStreamError(_message(data))
+        raise _NoAnswerError(f"{ERROR_EVENT}{_message(data)}")
     meta_info = data.get("meta_info") or {}
     tokens = int(meta_info.get("completion_tokens") or 0) - got.output_tokens
     if tokens > 0:

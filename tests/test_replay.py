@@ -1,4 +1,4 @@
-"""The replay: which recorded request answers, how a log is cut, and whole records played over HTTP by real processes."""
+"""The replay: which recorded request answers, how a log is cut, and whole records played over HTTP by processes."""
 
 from __future__ import annotations
 
