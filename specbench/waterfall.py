@@ -1,8 +1,9 @@
-"""The card's memory, used up term by term. In: a study. Out: steps that add up to the card's total, twice.
+"""The card's memory, used up term by term. In: a study or a budget. Out: steps that add up to the card's total, twice.
 
-Predicted: in use before loading + every predicted term + slack = total. Observed: in use before loading (total less the
-free memory that the log names) + every logged term + what was left + `unexplained` = total. Of several ranks the one
-with the least free memory is shown, since it decides for all. `graphs` are part of `slack`.
+Predicted and observed alike: in use before loading + every term + `unexplained` + `slack` = total. Observed, `before`
+is the total less the free memory that the log names. `unexplained` is what lies between the terms: predicted, the small
+tables that no term holds; observed, everything else that was used. Of several ranks the one with the least free memory
+is shown, since it decides for all. `graphs` are part of `slack`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _POOLS: tuple[Term, ...] = (
     "kv",
     "draft_kv",
 )
+_LABELS = {"before": "in use before loading", "graphs": "graphs (within slack)"}
+
+_Values = Mapping[str, "int | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,57 +46,40 @@ def steps(study: Study) -> tuple[Step, ...]:
     """From what was in use before loading to what is left. Terms that the configuration does not have are left out."""
     found = study.diagnosis
     rank = deciding_rank(study)
-    rows = {
-        row.term: row
+    rows = [
+        row
         for row in found.reconciliation.rows
         if row.unit == "bytes" and row.basis == study.basis and row.rank == rank
-    }
-    predicted: dict[str, int | None] = {
-        term: row.predicted.point if row.predicted else None for term, row in rows.items()
-    }
-    observed: dict[str, int | None] = {term: row.observed for term, row in rows.items()}
-    total = card_bytes(study.record.config)
-    budget = found.budgets.get(study.basis)
-    pre_logged = found.pools.pre[rank].bytes if rank in found.pools.pre else None
-    before = Step(
-        term="before",
-        label="in use before loading",
-        predicted=None if budget is None or total is None else total - budget.free.pre.point,
-        observed=None if pre_logged is None or total is None else total - pre_logged,
-    )
-    middle = [
-        Step(term=term, label=term, predicted=predicted.get(term), observed=observed.get(term))
-        for term in _POOLS
-        if predicted.get(term) or observed.get(term)
     ]
-    left = _sum_of(observed, [*(step.term for step in middle), "slack"])
-    unexplained = None if pre_logged is None or left is None else pre_logged - left
-    return (
-        before,
-        *middle,
-        Step(
-            term="unexplained", label="unexplained", predicted=0 if budget is not None else None, observed=unexplained
-        ),
-        Step(
-            term="graphs",
-            label="graphs (within slack)",
-            predicted=predicted.get("graphs"),
-            observed=observed.get("graphs"),
-        ),
-        Step(term="slack", label="slack", predicted=predicted.get("slack"), observed=observed.get("slack")),
-    )
+    budget = found.budgets.get(study.basis)
+    predicted: dict[str, int | None] = {row.term: row.predicted.point if row.predicted else None for row in rows}
+    observed: dict[str, int | None] = {row.term: row.observed for row in rows}
+    logged = found.pools.pre[rank].bytes if rank in found.pools.pre else None
+    total = card_bytes(study.record.config)
+    return _steps(total, predicted, budget.free.pre.point if budget is not None else None, observed, logged)
 
 
 def predicted_steps(budget: MemoryBudget, config: RunConfig) -> tuple[Step, ...]:
     """The same from a prediction alone; nothing is observed."""
-    total = card_bytes(config)
-    values = {term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()}
-    before = None if total is None else total - budget.free.pre.point
-    return (
-        Step(term="before", label="in use before loading", predicted=before, observed=None),
-        *(Step(term=term, label=term, predicted=values[term], observed=None) for term in _POOLS if values.get(term)),
-        Step(term="graphs", label="graphs (within slack)", predicted=values.get("graphs"), observed=None),
-        Step(term="slack", label="slack", predicted=values.get("slack"), observed=None),
+    predicted: dict[str, int | None] = {
+        term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()
+    }
+    return _steps(card_bytes(config), predicted, budget.free.pre.point, {}, None)
+
+
+def _steps(
+    total: int | None, predicted: _Values, predicted_pre: int | None, observed: _Values, observed_pre: int | None
+) -> tuple[Step, ...]:
+    present = [term for term in _POOLS if predicted.get(term) or observed.get(term)]
+    left = {
+        "before": (_less(total, predicted_pre), _less(total, observed_pre)),
+        "unexplained": (_rest(predicted_pre, predicted, present), _rest(observed_pre, observed, present)),
+    }
+    order: list[Term | Literal["before"]] = ["before", *present, "unexplained", "graphs", "slack"]
+    return tuple(
+        Step(term=term, label=_LABELS.get(term, term), predicted=values[0], observed=values[1])
+        for term in order
+        for values in [left.get(term, (predicted.get(term), observed.get(term)))]
     )
 
 
@@ -110,7 +97,13 @@ def card_bytes(config: RunConfig) -> int | None:
         return None
 
 
-def _sum_of(values: Mapping[str, int | None], terms: list[str]) -> int | None:
-    """The sum, or None when a term is unknown: a hole is not a zero."""
-    found = [values.get(term) for term in terms]
-    return None if any(value is None for value in found) else sum(value for value in found if value is not None)
+def _less(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first - second
+
+
+def _rest(pre: int | None, values: _Values, present: list[Term]) -> int | None:
+    """What of the free memory before loading lies in no term; None when a term is unknown: a hole is not a zero."""
+    used = [values.get(term) for term in (*present, "slack")]
+    if pre is None or any(value is None for value in used):
+        return None
+    return pre - sum(value for value in used if value is not None)

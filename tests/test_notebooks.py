@@ -226,7 +226,9 @@ def test_execute_writes_the_notebook_and_returns_the_error(tmp_path: Path) -> No
 
 def test_an_injected_name_that_the_notebook_does_not_know_is_an_error() -> None:
     history = ["", "record = 1", "# Parameters\nrecords = 'x'\n"]
-    with pytest.raises(ConfigError, match=r"parameters: records: no such key \(did you mean 'record'\?\)\.\nAllowed here"):
+    with pytest.raises(
+        ConfigError, match=r"parameters: records: no such key \(did you mean 'record'\?\)\.\nAllowed here"
+    ):
         reject_unknown({"In": history}, ["record"])
 
 

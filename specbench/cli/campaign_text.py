@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..batch import CampaignResult, Event
+from ..batch import CampaignResult, Event, PointResult
 
-_STYLES = {"served": "green", "refused": "red", "crashed": "magenta", "timed_out": "magenta"}
+if TYPE_CHECKING:
+    from ..studies import Study
+
+_STYLES = {"served": "green", "capped": "yellow", "refused": "red", "crashed": "magenta", "timed_out": "magenta"}
 
 
 class Screen:
@@ -74,33 +77,65 @@ def _line(campaign: str, event: Event) -> str:
 
 
 def document(result: CampaignResult) -> dict[str, Any]:
-    """The result for programs."""
+    """The result for programs. Unknown is null."""
+    studies = _studies(result)
     return {
         "schema": 1,
         "campaign": result.name,
         "folder": str(result.folder),
         "index": str(result.index),
         "complete": result.complete,
-        "runs": [
-            {"name": point.name, "folder": str(point.folder), "status": point.status, "error": point.error}
-            for point in result.points
-        ],
+        "runs": [_run(point, studies.get(point.folder.name)) for point in result.points],
         "problems": list(result.problems),
     }
+
+
+def _run(point: PointResult, study: Study | None) -> dict[str, Any]:
+    return {
+        "name": point.name,
+        "folder": str(point.folder),
+        "status": point.status,
+        "outcome": study.outcome if study else None,
+        "running_requests": {
+            "requested": study.asked if study else None,
+            "resolved": study.resolved if study else None,
+            "served": study.served if study else None,
+        },
+        "finding": study.diagnosis.findings[0].id if study and study.diagnosis.findings else None,
+        "error": point.error,
+    }
+
+
+def _studies(result: CampaignResult) -> dict[str, Study]:
+    """By the name of the run's folder; empty when no run left a record."""
+    from ..studies import collect
+
+    return {study.name: study for study in collect(result.folder).studies} if result.points else {}
 
 
 def summary(result: CampaignResult) -> None:
     """The table of outcomes and where the report is."""
     console = Console(file=sys.stdout)
-    table = Table(title=f"{result.name}: recorded outcomes", title_justify="left", box=None, pad_edge=False)
-    table.add_column("configuration")
-    table.add_column("status")
-    table.add_column("")
+    studies = _studies(result)
+    table = Table(box=None, pad_edge=False)
+    for name in ("configuration", "asked", "resolved", "served", "outcome", "why"):
+        table.add_column(name, justify="right" if name in ("asked", "resolved", "served") else "left")
     for point in result.points:
-        status = point.status or "no record"
-        note = (point.error or "").splitlines()[0] if point.error else ""
-        table.add_row(escape(point.name), f"[{_STYLES.get(status, 'red')}]{status.replace('_', ' ')}[/]", escape(note))
+        study = studies.get(point.folder.name)
+        if study is None:
+            why = (point.error or "").splitlines()[0] if point.error else ""
+            table.add_row(escape(point.name), "", "", "", "[red]no record[/]", escape(why))
+            continue
+        causes = [finding.cause for finding in study.diagnosis.findings if finding.severity != "notice"]
+        style = _STYLES.get(study.outcome, "red")
+        outcome = f"[{style}]{study.outcome.replace('_', ' ')}[/]"
+        figures = [_figure(value) for value in (study.asked, study.resolved, study.served)]
+        table.add_row(escape(point.name), *figures, outcome, escape(causes[0]) if causes else "")
     console.print(table)
     for problem in result.problems:
         console.print(f"[red]problem:[/] {escape(problem)}")
     console.print(f"report: {escape(str(result.index))}", soft_wrap=True, highlight=False)
+
+
+def _figure(value: int | None) -> str:
+    return "-" if value is None else str(value)

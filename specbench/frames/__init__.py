@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .columns import COLUMNS, Column
-from .memory import limit_curve, limits, memory, predicted_waterfall, runs, waterfall
+from .memory import limit_curve, limit_curve_of, limits, memory, predicted_waterfall, runs, waterfall
 from .serving import gpu, latency, requests, timeline
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "gpu",
     "latency",
     "limit_curve",
+    "limit_curve_of",
     "limits",
     "memory",
     "predicted_waterfall",

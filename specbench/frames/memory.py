@@ -11,6 +11,7 @@ from ..budget import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..config import RunConfig
 from ..errors import SpecbenchError
+from ..judge import as_resolved
 from ..studies import Study
 from ..terms import Limit
 from ..waterfall import Step, predicted_steps, steps
@@ -58,6 +59,21 @@ def limit_curve(
     `free`: the free memory that a run measured; not given: from the GPU table.
     """
     return build("limit_curve", _curve(config, asked, free))
+
+
+def limit_curve_of(study: Study) -> pd.DataFrame:
+    """The curve of a run's configuration, with the free memory that the run itself logged where it did."""
+    budget = study.diagnosis.budgets.get(study.basis)
+    free = budget.free if budget is not None and study.basis == "measured" else None
+    config = as_resolved(study.record.config, study.diagnosis.pools)
+    return limit_curve(config, _around(study.asked or study.resolved or 1), free)
+
+
+def _around(asked: int) -> list[int]:
+    """From 1 to well beyond what was asked, at most a dozen points, what was asked among them."""
+    last = max(12, asked + asked // 2)
+    step = max(1, last // 12)
+    return sorted({1, asked, *range(step, last + 1, step)})
 
 
 def _run(study: Study) -> dict[str, Any]:

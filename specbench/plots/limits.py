@@ -26,7 +26,7 @@ def limit_curve(
     """One limit over the requests asked (`max_running_requests`): where it falls off, and where the engine refuses.
 
     `curve`: `frames.limit_curve`, columns `asked, limit, predicted, predicted_low, predicted_high, verdict`.
-    `observed`: rows of `frames.runs` (columns `asked_requests` and the limit's name) drawn as filled points.
+    `observed`: rows of `frames.runs` (columns `asked_requests` and the limit's own) drawn as filled points.
     A refused point is a cross on the axis: there is no limit to plot.
     """
     ax = ax or plt.gca()
@@ -52,9 +52,10 @@ def limit_curve(
         red = STATUS_COLOURS["refused"]
         ax.plot(refused["asked"].astype(int), [0.0] * len(refused), "x", color=red, markersize=7, clip_on=False)
         handles.append(marker("x", "predicted: refused", solid=True, colour=red))
-    if observed is not None and limit in observed and observed[limit].notna().any():
-        points = observed[observed[limit].notna() & observed["asked_requests"].notna()]
-        ax.plot(points["asked_requests"].astype(int), points[limit].astype(float), "o", color=colour, markersize=8)
+    name = "resolved_requests" if limit == "running_requests" else limit
+    if observed is not None and name in observed and observed[name].notna().any():
+        points = observed[observed[name].notna() & observed["asked_requests"].notna()]
+        ax.plot(points["asked_requests"].astype(int), points[name].astype(float), "o", color=colour, markersize=8)
         handles.append(marker("o", "recorded", solid=True, colour=colour))
     if limit == "running_requests":
         ax.plot(asked, asked, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
@@ -63,6 +64,7 @@ def limit_curve(
     ax.set_xlabel("running requests asked")
     ax.set_ylabel(f"{LIMITS[limit].split(' (')[0]}, predicted", wrap=True)
     ax.set_title(limit)
+    ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.legend(handles=handles)
     return ax
 

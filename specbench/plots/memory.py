@@ -39,7 +39,7 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
             ("observed_bytes", _BAR / 2, filled(colour), "not logged"),
         ):
             value = steps[name].iloc[row]
-            y = row + offset
+            y = row + (offset if both else 0.0)
             left = start[name]
             if pd.isna(value) and name == "observed_bytes" and not both:
                 continue
@@ -51,8 +51,10 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
             ax.text(max(left, left + size) + widest * 0.006, y, f"{size:,.2f}", va="center", fontsize=7.5)
             if term not in _WITHIN:
                 start[name] = left + size
+    ax.axvline(widest, color=MUTED, linewidth=0.8, linestyle=":")
+    ax.text(widest, -0.75, f"whole card: {widest:,.2f}", ha="center", va="bottom", fontsize=7.5, color=MUTED)
     ax.set_yticks(range(len(steps)), list(steps["label"]))
-    ax.invert_yaxis()
+    ax.set_ylim(len(steps) - 0.5, -0.75)
     ax.set_xlim(0, widest * 1.09)
     ax.set_xlabel("GiB of the card, per rank")
     ax.legend(handles=[predicted_patch(), *([observed_patch(origin)] if both else [])], loc="lower left")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .campaign import campaign, proved, runs_table, runs_verdict
 from .predict import budget, budget_verdict, configuration, what_if
-from .run import findings, headline, reconciliation, reconciliation_verdict, served_table, unread_lines
+from .run import findings, headline, overview, reconciliation, reconciliation_verdict, served_table, unread_lines
 from .serving import latency, log_tail
 from .shown import Cell, Shown, table
 
@@ -19,6 +19,7 @@ __all__ = [
     "headline",
     "latency",
     "log_tail",
+    "overview",
     "proved",
     "reconciliation",
     "reconciliation_verdict",

@@ -110,7 +110,7 @@ def _not_served(study: Study) -> Cell:
     """A server that never ran served none; one that got no request has no figure."""
     if study.outcome in ("refused", "timed_out"):
         return Cell(text="0", plain="0", number=True, tone="bad")
-    return Cell(text="not logged", tone="muted")
+    return Cell(text="not logged" if study.record.requests() else "nothing sent", tone="muted")
 
 
 def _reconciled(study: Study) -> Cell:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..budget import predict
 from ..budget_types import MemoryBudget
-from ..config import RunConfig
+from ..config import RunConfig, Section
 from ..errors import SpecbenchError
 from ..terms import LIMITS, TERMS, Limit
 from .figures import interval_cell, setting_text, verdict_cell, verdict_words
@@ -17,20 +17,15 @@ from .shown import Cell, Shown, Value, joined, paragraph, table
 
 def configuration(config: RunConfig) -> Shown:
     """What is set, section by section; what is left to the engine is not listed."""
-    sections = config.to_sections()
-    defaults: dict[str, dict[str, Any]] = {
-        name: field.annotation().model_dump(mode="json")
-        for name, field in RunConfig.model_fields.items()
-        if isinstance(field.annotation, type) and name in ("parallel", "speculative", "memory", "workload")
-    }
     rows: list[list[Value]] = []
-    for name, value in sections.items():
-        if not isinstance(value, dict):
+    for name in RunConfig.model_fields:
+        value = getattr(config, name)
+        if isinstance(value, Section):
+            # Fields that were not given are equal to their defaults: what is left is what a person wrote.
+            given = value.model_dump(mode="json", exclude_defaults=True)
+            rows.append([name, setting_text(given) if given else "as the engine's defaults"])
+        else:
             rows.append([name, setting_text(value)])
-            continue
-        unset = defaults.get(name, {})
-        given = {key: inner for key, inner in value.items() if inner not in (None, {}) and inner != unset.get(key, ...)}
-        rows.append([name, setting_text(given) if given else "as the engine's defaults"])
     return table(["section", "set"], rows)
 
 

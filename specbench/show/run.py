@@ -99,6 +99,11 @@ def _origin_words(record: RunRecord) -> str:
     return "an imported recording" if record.config.engine.replay is None else "replay of a recording"
 
 
+def overview(study: Study) -> Shown:
+    """The verdict and the table below it."""
+    return joined([headline(study), served_table(study)])
+
+
 def served_table(study: Study) -> Shown:
     """Every limit: asked, predicted, resolved by the engine, reached by the workload."""
     asked = _asked(study)

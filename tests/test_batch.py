@@ -1,0 +1,208 @@
+"""A campaign from params to pages, with real processes: papermill, kernels, the replay server."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from specbench import batch, listing
+from specbench.batch import CampaignResult, Event
+from specbench.cli import app
+from specbench.cli.campaign_text import document
+from specbench.config import RunConfig
+from specbench.pages import MAX_PAGE_BYTES
+from specbench.params import Campaign, load_campaign, load_run
+from specbench.record_types import RunStatus
+from specbench.record_writer import RecordWriter
+from specbench.report import write_run
+from specbench.studies import collect
+from specbench.workers import worker_pool
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+
+
+def recording(name: str, **changes: Any) -> RunConfig:
+    run = load_run(ROOT / "params" / "recordings" / f"{name}.yaml", ["engine.replay_speed=instant"])
+    return run.replace({key.replace("__", "."): value for key, value in changes.items()})
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    runs = (
+        recording("0512_dflash_r8"),
+        recording("0512_dflash_r4"),
+        recording("nospec_r4", name="lost", engine__replay="tests/records/there-is-no-such-record"),
+    )
+    return Campaign(name="little", runs=runs, source=ROOT / "params")
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(campaign: Campaign, events: list[Event], tmp_path_factory: pytest.TempPathFactory) -> CampaignResult:
+    return batch.run_campaign(campaign, tmp_path_factory.mktemp("runs") / "little", events.append)
+
+
+def test_a_failed_point_does_not_stop_the_others(result: CampaignResult) -> None:
+    assert [(point.name, point.status) for point in result.points] == [
+        ("0512_dflash_r8", "refused"),
+        ("0512_dflash_r4", "served"),
+        ("lost", None),
+    ]
+    assert "there-is-no-such-record" in str(result.points[2].error)
+    assert result.problems == ()
+    assert not result.complete
+    assert not result.all_served
+
+
+def test_every_run_has_its_record_notebooks_and_pages(result: CampaignResult) -> None:
+    for point in result.points[:2]:
+        names = {path.name for path in point.folder.iterdir()}
+        assert names == {"record", "2_run.ipynb", "3_diagnose.ipynb", "index.html", "run.html"}
+    assert {path.name for path in result.points[2].folder.iterdir()} == {"2_run.ipynb", "index.html"}
+    assert {path.name for path in result.folder.iterdir() if path.is_file()} == {
+        "campaign.json",
+        "4_analysis.ipynb",
+        "index.html",
+    }
+
+
+def test_pages_are_small_and_their_links_lead_somewhere(result: CampaignResult) -> None:
+    pages = list(result.folder.rglob("*.html"))
+    assert len(pages) == 6
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert len(text.encode()) < MAX_PAGE_BYTES
+        assert "<script" not in text
+        links = re.findall(r'href="([^"#]*)"', text)
+        assert links
+        for link in links:
+            assert (page.parent / link).resolve().is_file(), f"{page}: {link}"
+
+
+def test_the_front_page_tells_the_story(result: CampaignResult) -> None:
+    text = result.index.read_text("utf-8")
+    plain = re.sub(r"<[^>]+>", " ", text)
+    assert "3 configurations: 1 served what was asked; 1 did not start; 1 left no record." in plain
+    assert "87,034" in plain  # KV tokens logged with 4 requests
+    assert "11,866" in plain  # and with 8
+    assert "there-is-no-such-record" in plain
+    assert 'href="0512_dflash_r8/index.html"' in text
+    # the remedy of the refused run was tried by the run that served
+    assert "memory.max_running_requests=4" in plain
+
+
+def test_the_page_of_the_refused_run_names_cause_evidence_and_remedy(result: CampaignResult) -> None:
+    plain = re.sub(r"<[^>]+>", " ", (result.points[0].folder / "index.html").read_text("utf-8"))
+    assert "8 requests at once asked, none served" in plain
+    assert "capture_bs=[0]" in plain
+    assert "0512_dflash_r4: served" in plain
+    assert "recorded: replay of a recording" in plain
+
+
+def test_progress_names_runs_phases_and_the_end(events: list[Event], result: CampaignResult) -> None:
+    ended = [(event.run, event.phase) for event in events if event.finished and event.run]
+    assert sorted(ended) == [("0512_dflash_r4", "served"), ("0512_dflash_r8", "refused"), ("lost", "no record")]
+    assert (events[-1].run, events[-1].phase, events[-1].finished) == (None, "pages", True)
+    assert max(event.done for event in events if event.run) == 3
+
+
+def test_nothing_is_left_running(result: CampaignResult) -> None:
+    assert multiprocessing.active_children() == []
+
+
+def test_the_result_for_programs(result: CampaignResult) -> None:
+    data = json.loads(json.dumps(document(result)))
+    assert data["schema"] == 1
+    assert [(run["name"], run["status"]) for run in data["runs"]] == [
+        ("0512_dflash_r8", "refused"),
+        ("0512_dflash_r4", "served"),
+        ("lost", None),
+    ]
+
+
+def test_the_collection_keeps_the_campaigns_order_and_the_failure(result: CampaignResult) -> None:
+    found = collect(result.folder)
+    assert [study.name for study in found.studies] == ["0512_dflash_r8", "0512_dflash_r4"]
+    assert [(missing.name, "there-is-no-such-record" in missing.error) for missing in found.missing] == [("lost", True)]
+
+
+def test_report_rebuilds_pages_and_leaves_records_alone(result: CampaignResult) -> None:
+    record = result.points[0].folder / "record"
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in record.iterdir()}
+    (result.folder / "index.html").unlink()
+    done = CliRunner().invoke(app, ["report", str(result.folder), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["problems"] == []
+    assert (result.folder / "index.html").is_file()
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in record.iterdir()} == before
+
+
+def test_exit_codes_of_run(tmp_path: Path) -> None:
+    params = str(ROOT / "params" / "recordings" / "0512_dflash_r8.yaml")
+    arguments = ["run", params, "--set", "engine.replay_speed=instant", "--out", str(tmp_path / "out"), "--json"]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 0, refused.output  # a refused start is a result
+    strict = CliRunner().invoke(app, [*arguments, "--strict"])
+    assert strict.exit_code == 1
+    # the second run got a folder of its own, and the list names it
+    assert [folder.name for folder in listing.run_folders(tmp_path / "out")] == ["0512_dflash_r8.2"]
+
+
+def test_real_engines_run_one_at_a_time() -> None:
+    replay, real = recording("nospec_r4"), recording("nospec_r4", engine__replay=None)
+    assert batch._jobs([replay, real]) == 1
+    assert batch._jobs([replay]) == 1
+    assert batch._jobs([replay] * 8) >= 1
+
+
+def test_untrusted_text_of_a_log_stays_text_on_the_page(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    config = recording("nospec_r4", name="evil", model=f"org/{evil}", engine__replay=None)
+    log = (
+        "[2026-11-29 13:01:31] Load weight begin. avail mem=139.13 GB\n"
+        f"[2026-11-29 13:01:32] KV Cache is allocated. {evil}\n"
+        "Traceback (most recent call last):\n"
+        f"RuntimeError: Not enough memory. {evil}\n"
+    )
+    with RecordWriter(tmp_path / "evil" / "record") as writer:
+        writer.config(config)
+        writer.command(["python", evil])
+        writer.env({})
+        writer.log_path.write_text(log, encoding="utf-8")
+        writer.finish(RunStatus(status="refused", origin="measured", reason=f"refused: {evil}", notes=(evil,)))
+    assert write_run(tmp_path / "evil") is None
+    page = (tmp_path / "evil" / "index.html").read_text("utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_a_worker_that_dies_is_a_row_not_a_crash(campaign: Campaign, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    with worker_pool(1) as pool:
+        killed = pool.submit(_die)
+        outcome = batch._result(campaign.runs[0], tmp_path / "x", killed)
+    assert outcome.status is None
+    assert "terminated abruptly" in str(outcome.error)
+
+
+def _die() -> None:
+    import os
+
+    os._exit(3)
+
+
+def test_the_demo_is_a_valid_campaign() -> None:
+    demo = load_campaign(ROOT / "params" / "demo.yaml")
+    assert len(demo.runs) >= 10
+    assert all(run.engine.replay is not None for run in demo.runs)

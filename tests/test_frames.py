@@ -1,0 +1,190 @@
+"""Frames of real recordings. The expected figures are those that SGLang logged (and nvidia-smi showed)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specbench import frames
+from specbench.frames.columns import COLUMNS, build
+from specbench.frames.serving import load_name
+from specbench.studies import Collection, Study, collect, siblings, study
+from specbench.units import GIB
+
+RECORDS = Path(__file__).parent / "records"
+#: half of SGLang's last printed digit (0.01 GiB)
+ROUNDING = 0.005 * GIB
+
+
+@pytest.fixture(scope="module")
+def capped() -> Study:
+    return study(RECORDS / "dflash_r8")
+
+
+@pytest.fixture(scope="module")
+def refused() -> Study:
+    return study(RECORDS / "0512_dflash_r8")
+
+
+@pytest.fixture(scope="module")
+def everything() -> Collection:
+    return collect(RECORDS)
+
+
+def test_every_column_is_declared_with_a_meaning() -> None:
+    assert all(column.meaning and column.dtype for columns in COLUMNS.values() for column in columns)
+
+
+def test_a_frame_has_exactly_the_declared_columns(capped: Study, refused: Study) -> None:
+    studies = [capped, refused]
+    made = {
+        "runs": frames.runs(studies),
+        "memory": frames.memory(studies),
+        "limits": frames.limits(studies),
+        "waterfall": frames.waterfall(capped),
+        "limit_curve": frames.limit_curve(capped.record.config, [4, 8]),
+        "requests": frames.requests(studies),
+        "latency": frames.latency(studies),
+        "timeline": frames.timeline(studies),
+        "gpu": frames.gpu(studies),
+    }
+    assert made.keys() == COLUMNS.keys()
+    for name, frame in made.items():
+        assert [(column, str(dtype)) for column, dtype in frame.dtypes.items()] == [
+            (column.name, column.dtype) for column in COLUMNS[name]
+        ], name
+
+
+def test_a_row_with_another_column_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="not as declared"):
+        build("waterfall", [{"term": "kv"}])
+
+
+def test_runs_tell_asked_resolved_and_served_apart(capped: Study, refused: Study) -> None:
+    rows = frames.runs([capped, refused]).set_index("run")
+    one = rows.loc["dflash_r8"]
+    assert (one["asked_requests"], one["resolved_requests"], one["served_requests"]) == (8, 1, 1)
+    assert (one["state_slots"], one["kv_tokens"]) == (8, 158177)
+    assert (one["status"], one["outcome"], one["origin"]) == ("served", "capped", "recorded")
+    two = rows.loc["0512_dflash_r8"]
+    assert (two["asked_requests"], two["status"]) == (8, "refused")
+    assert (two["state_slots"], two["kv_tokens"]) == (2, 11866)
+    assert pd.isna(two["served_requests"])  # nothing ran: not 0
+
+
+def test_memory_holds_what_the_log_printed(capped: Study) -> None:
+    rows = frames.memory([capped])
+    logged = rows[rows["basis"] == "measured"].set_index("term")["observed"]
+    assert logged["weights"] == pytest.approx(51.05 * GIB, abs=ROUNDING)
+    assert logged["draft_weights"] == pytest.approx(3.38 * GIB, abs=ROUNDING)
+    assert logged["state_ssm"] == pytest.approx(1.27 * GIB, abs=ROUNDING)
+    assert logged["scratch_ssm"] == pytest.approx(4.50 * GIB, abs=ROUNDING)
+    assert logged["kv"] == pytest.approx((4.83 + 4.83) * GIB, abs=2 * ROUNDING)
+    assert logged["draft_kv"] == pytest.approx((1.51 + 1.51) * GIB, abs=2 * ROUNDING)
+    assert logged["slack"] == pytest.approx(66.04 * GIB, abs=ROUNDING)
+
+
+def test_a_term_that_was_not_logged_is_missing_not_zero(refused: Study) -> None:
+    rows = frames.memory([refused])
+    draft = rows[(rows["basis"] == "measured") & (rows["term"] == "draft_kv")]
+    assert len(draft) == 1
+    assert draft["observed"].isna().all()
+    assert draft["verdict"].tolist() == ["not logged"]
+
+
+@pytest.mark.parametrize("name", ["dflash_r8", "nospec_r8", "tp2_dflash_r8", "tp4_dflash_r8", "0512_dflash_r4"])
+def test_both_sides_of_the_waterfall_add_up_to_the_card(name: str) -> None:
+    rows = frames.waterfall(study(RECORDS / name))
+    stacked = rows[rows["term"] != "graphs"]  # graphs lie within slack
+    assert stacked["observed_bytes"].sum() == 143_771 * 2**20
+    assert stacked["predicted_bytes"].sum() == 143_771 * 2**20
+    assert not stacked["observed_bytes"].isna().any()
+
+
+def test_little_memory_is_unexplained(capped: Study) -> None:
+    rows = frames.waterfall(capped).set_index("term")
+    assert abs(rows.loc["unexplained", "observed_bytes"]) < 0.2 * GIB
+
+
+def test_the_curve_falls_off_where_the_story_does(refused: Study) -> None:
+    free = refused.diagnosis.budgets["measured"].free
+    curve = frames.limit_curve(refused.record.config, [4, 8], free)
+    tokens = curve[curve["limit"] == "kv_tokens"].set_index("asked")
+    assert abs(tokens.loc[4, "predicted"] - 87034) <= 3  # logged by 0512_dflash_r4
+    assert abs(tokens.loc[8, "predicted"] - 11866) <= 3  # logged by this run
+    assert tokens["verdict"].tolist() == ["serves", "refused"]
+
+
+def test_requests_leave_the_warm_up_out(capped: Study) -> None:
+    rows = frames.requests([capped])
+    assert set(rows["load"]) == {"1 client", "8 clients"}
+    assert len(frames.requests([capped], warmup=True)) > len(rows)
+    eight = rows[rows["load"] == "8 clients"]
+    assert eight["ttft_s"].median() == pytest.approx(20.444, abs=0.0005)
+    assert eight["tpot_s"].median() == pytest.approx(0.02227, abs=0.000005)
+    assert eight["accept_length"].median() == pytest.approx(1.004, abs=0.0005)
+
+
+def test_latency_has_one_row_per_step_and_metric(capped: Study) -> None:
+    rows = frames.latency([capped])
+    eight = rows[rows["load"] == "8 clients"].set_index("metric")
+    assert eight.loc["ttft_s", "p50"] == pytest.approx(20.444, abs=0.0005)
+    assert eight.loc["output_throughput", "mean"] == pytest.approx(44.1, abs=0.05)
+    assert pd.isna(eight.loc["output_throughput", "p50"])
+
+
+def test_without_speculation_there_is_no_acceptance_length() -> None:
+    rows = frames.latency([study(RECORDS / "nospec_r8")])
+    assert rows.loc[rows["metric"] == "accept_length", "mean"].isna().all()
+
+
+def test_failed_requests_have_their_text_and_no_figure() -> None:
+    rows = frames.requests([study(RECORDS / "nextn_r4_full")])
+    failed = rows[~rows["ok"]]
+    assert len(failed) > 0
+    assert failed["ttft_s"].isna().all()
+    assert failed["error"].notna().all()
+
+
+def test_a_load_only_run_has_no_latency_rows(refused: Study) -> None:
+    assert frames.latency([refused]).empty
+    assert frames.requests([refused]).empty
+    assert frames.timeline([refused]).empty
+
+
+def test_the_timeline_holds_the_decode_lines(capped: Study) -> None:
+    rows = frames.timeline([capped])
+    assert len(rows) == 67  # decode lines in that log
+    assert rows["running_requests"].max() == 1
+    assert rows["queued_requests"].max() == 7
+    assert rows["time_s"].iloc[0] == 0
+    assert rows["time_s"].is_monotonic_increasing
+    assert rows["state_usage"].max() == 0.5
+
+
+def test_gpu_samples_are_bytes(capped: Study) -> None:
+    rows = frames.gpu([capped])
+    assert rows["total_bytes"].unique().tolist() == [143_771 * 2**20]
+    assert rows["used_bytes"].iloc[0] == 618 * 2**20
+
+
+def test_all_recordings_are_collected(everything: Collection) -> None:
+    assert len(everything.studies) == 36
+    assert everything.missing == ()
+    outcomes = frames.runs(everything.studies).set_index("run")["outcome"]
+    assert outcomes["dflash_r8_full"] == "capped"  # 7 of 8
+    assert outcomes["nospec_r8"] == "served"
+    assert outcomes["nextn_r4_full"] == "crashed"
+    assert outcomes["var_noradix_r8"] == "refused"
+
+
+def test_a_record_outside_a_campaign_has_no_siblings(capped: Study) -> None:
+    assert siblings(capped) == ()
+
+
+def test_load_names() -> None:
+    assert load_name(1, None) == "1 client"
+    assert load_name(8, None) == "8 clients"
+    assert load_name(None, 2.5) == "2.5 requests/s"

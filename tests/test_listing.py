@@ -1,0 +1,74 @@
+"""Which folders make up a campaign, and the progress that a run reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench import listing, progress
+from specbench.errors import RecordError
+
+
+def folder(root: Path, name: str) -> Path:
+    (root / name).mkdir()
+    return root / name
+
+
+def test_without_a_list_every_folder_counts_by_name(tmp_path: Path) -> None:
+    folder(tmp_path, "b"), folder(tmp_path, "a"), folder(tmp_path, ".hidden")
+    (tmp_path / "file").write_text("x")
+    assert [found.name for found in listing.run_folders(tmp_path)] == ["a", "b"]
+    assert listing.read(tmp_path) is None
+
+
+def test_a_configuration_that_ran_again_takes_the_place_of_its_earlier_run(tmp_path: Path) -> None:
+    listing.remember(tmp_path, "demo", [("z", folder(tmp_path, "z")), ("a", folder(tmp_path, "a"))])
+    listing.remember(tmp_path, "demo", [("z", folder(tmp_path, "z.2"))])
+    assert [found.name for found in listing.run_folders(tmp_path)] == ["z.2", "a"]
+    assert (tmp_path / "z").is_dir()
+
+
+def test_a_list_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
+    root = folder(tmp_path, "root")
+    folder(tmp_path, "outside")
+    document = {"schema": 1, "campaign": "x", "runs": [{"name": "a", "folder": "../outside"}]}
+    (root / listing.CAMPAIGN).write_text(json.dumps(document))
+    assert listing.run_folders(root) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{", "not readable"),
+        ('{"schema": 1}', "not readable"),
+        ('{"schema": 2, "campaign": "x", "runs": []}', "later specbench"),
+    ],
+)
+def test_a_list_that_cannot_be_read_says_so(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / listing.CAMPAIGN).write_text(text)
+    with pytest.raises(RecordError, match=expected):
+        listing.read(tmp_path)
+
+
+def test_progress_is_read_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    assert progress.latest(path) is None
+    report = progress.to_file(path)
+    report("start", 3, 900)
+    report("conc8-in1024", 2, 8)
+    with path.open("a") as half:
+        half.write('{"phase": "conc')
+    assert str(progress.latest(path)) == "conc8-in1024 2/8"
+
+
+def test_progress_that_cannot_be_written_does_not_stop_a_run(tmp_path: Path) -> None:
+    progress.to_file(tmp_path / "missing" / "progress.jsonl")("start", 0, None)
+    assert not (tmp_path / "missing").exists()
+
+
+def test_the_batch_tells_the_kernel_where_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(progress.VARIABLE, str(tmp_path / "p"))
+    progress.reporter()("ready", 1, None)
+    assert str(progress.latest(tmp_path / "p")) == "ready"

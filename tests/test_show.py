@@ -1,0 +1,144 @@
+"""Tables: the same cells as HTML and as text, unknown is a word, and both forms of a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench import show
+from specbench.budget import predict
+from specbench.params import load_run
+from specbench.show.figures import amount_cell, change_text, interval_cell, setting_text
+from specbench.show.run import clipped
+from specbench.show.shown import Cell, code_lines, joined, paragraph, table
+from specbench.studies import study
+from specbench.units import GIB, Interval
+
+ROOT = Path(__file__).parent.parent
+RECORDS = Path(__file__).parent / "records"
+
+
+def test_a_table_prints_whole_numbers_and_shows_thousands() -> None:
+    shown = table(["run", "tokens"], [["a", 87061], ["bb", None]])
+    assert str(shown) == "run      tokens\n---  ----------\na         87061\nbb   not logged"
+    assert '<td class="num">87,061</td>' in shown.html
+    assert '<td class="muted">not logged</td>' in shown.html
+    assert '<th scope="col" class=num>tokens</th>' in shown.html
+
+
+def test_a_notebook_shows_the_html_and_a_terminal_the_text() -> None:
+    shown = paragraph("a < b")
+    assert shown._repr_html_() == "<p>a &lt; b</p>"
+    assert str(shown) == repr(shown) == "a < b"
+    assert joined([shown, shown]).html == "<p>a &lt; b</p><p>a &lt; b</p>"
+
+
+def test_log_lines_keep_their_numbers_and_are_escaped() -> None:
+    shown = code_lines([(30, "KV <b>"), (None, "x")], label="log")
+    assert '<span class="ln">30</span>KV &lt;b&gt;\nx</pre>' in shown.html
+    assert str(shown) == "  line 30: KV <b>\n  x"
+
+
+def test_a_predicted_figure_shows_its_range() -> None:
+    exact = interval_cell(Interval.exact(87061), "count")
+    assert (exact.text, exact.printed) == ("87,061", "87061")
+    wide = interval_cell(Interval(85906, 87150, 88971), "count")
+    assert (wide.text, wide.printed) == ("87,150 (85,906 to 88,971)", "87150 [85906, 88971]")
+    size = interval_cell(Interval.exact(3 * GIB), "bytes")
+    assert (size.text, size.printed, size.title) == ("3.000 GiB", "3221225472", "3,221,225,472 B")
+    assert interval_cell(None, "bytes").text == "not predicted"
+
+
+def test_a_difference_has_its_sign() -> None:
+    assert amount_cell(175, "count", signed=True).printed == "+175"
+    assert amount_cell(-GIB, "bytes", signed=True).text == "-1.000 GiB"
+    assert amount_cell(None, "bytes").text == "not logged"
+
+
+def test_settings_read_like_a_params_file() -> None:
+    assert setting_text({"a": None, "b": [1, 8], "c": True}) == "a: not given, b: 1, 8, c: true"
+    assert change_text({"memory.max_running_requests": 4}) == "memory.max_running_requests=4"
+
+
+def test_long_lines_say_how_much_is_left_out() -> None:
+    assert clipped("x" * 360) == "x" * 360
+    assert clipped("x" * 1360).endswith("… (1,000 more characters)")
+
+
+def test_a_link_is_quoted() -> None:
+    assert Cell(text="a", href="x y/index.html").html == '<td><a href="x%20y/index.html">a</a></td>'
+
+
+def test_the_configuration_lists_what_is_set_and_nothing_else() -> None:
+    text = str(show.configuration(load_run(ROOT / "params" / "story" / "tp1-4.yaml")))
+    assert "max_running_requests: 4" in text
+    assert "page_size" not in text
+    assert "as the engine's defaults" not in text.split("parallel")[0]
+
+
+def test_a_budget_says_predicted_basis_and_what_the_engine_would_say() -> None:
+    shown = show.budget(predict(load_run(ROOT / "params" / "recordings" / "0512_dflash_r8_exact.yaml")))
+    assert "predicted: refused" in shown.html
+    assert "the configuration alone" in shown.html
+    assert "max_running_request is zero" in shown.html
+
+
+def test_what_if_varies_one_key() -> None:
+    config = load_run(ROOT / "params" / "recordings" / "0512_dflash_r4_exact.yaml")
+    text = str(show.what_if(config, "memory.max_running_requests", [4, 8]))
+    four, eight = text.splitlines()[2:]
+    assert four.split()[:3] == ["4", "serves", "4"]
+    assert eight.split()[:3] == ["8", "refused", "0"]
+
+
+def test_a_value_that_cannot_be_tried_is_a_row_with_the_reason() -> None:
+    config = load_run(ROOT / "params" / "recordings" / "0512_dflash_r4_exact.yaml")
+    text = str(show.what_if(config, "model", ["no/such-model"]))
+    assert "no/such-model" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("dflash_r8", "Capped: 8 requests at once asked, 1 resolved, 1 served at once."),
+        ("nospec_r8", "Served: 8 requests at once asked, 8 resolved, 8 served."),
+        ("0512_dflash_r8", "Refused: 8 requests at once asked, none served: the server did not start."),
+        ("0512_dflash_r4_exact", "Served: 4 asked, 4 resolved; no request was sent (load-only run)."),
+        ("nospec_defaults", "Served: as many as fit asked, 43 resolved; no request was sent (load-only run)."),
+    ],
+)
+def test_the_headline_is_one_sentence(name: str, expected: str) -> None:
+    assert str(show.headline(study(RECORDS / name))).splitlines()[0] == expected
+
+
+def test_served_table_keeps_asked_predicted_resolved_and_served_apart() -> None:
+    text = str(show.served_table(study(RECORDS / "dflash_r8")))
+    row = next(line for line in text.splitlines() if line.startswith("running_requests"))
+    assert row.split() == ["running_requests", "8", "1", "1", "1"]
+    assert "resolved (recorded)" in text
+    assert "predicted (measured free memory)" in text
+
+
+def test_ranks_that_agree_share_a_row() -> None:
+    text = str(show.reconciliation(study(RECORDS / "tp4_dflash_r8")))
+    slots = [line for line in text.splitlines() if line.startswith("state_slots")]
+    assert len(slots) == 1
+    assert "TP0 to TP3" in slots[0]
+
+
+def test_latency_of_a_run_without_requests_says_so() -> None:
+    assert "No request was sent" in str(show.latency(study(RECORDS / "0512_dflash_r8")))
+
+
+def test_failed_requests_are_quoted() -> None:
+    text = str(show.latency(study(RECORDS / "nextn_r4_full")))
+    assert "stream ended without a token" in text
+
+
+def test_the_end_of_the_log_has_line_numbers() -> None:
+    record = study(RECORDS / "0512_dflash_r8").record
+    lines = record.log_bytes().decode().rstrip("\n").split("\n")
+    last = str(show.log_tail(record, 3)).splitlines()
+    assert last[-1].startswith(f"  line {len(lines)}: ")
+    assert len(last) == 3
