@@ -203,6 +203,15 @@ def test_without_access_lines_steps_are_found_by_the_clock() -> None:
     assert [e.data for e in line.steps["b"]] == [b"[2026-01-01 00:00:09] Prefill batch, two\n"]
 
 
+def test_a_log_without_a_line_about_its_steps_still_plays() -> None:
+    log = (
+        b"[2026-01-01 00:00:00] Uvicorn running on x\n[2026-01-01 00:00:00] The server is fired up and ready to roll!\n"
+    )
+    line = timeline(log, record("dflash_r8").requests(), {}, to_the_end=False)
+    assert b"".join(emission.data for emission in line.start) == log
+    assert line.rest == ()
+
+
 # ── whole records over HTTP ──────────────────────────────────────────────────────────────────────────────────────────
 
 

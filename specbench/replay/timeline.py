@@ -55,15 +55,15 @@ def timeline(log: bytes, traces: Sequence[RequestTrace], marks: Mapping[str, flo
     fired = next((i for i, line in enumerate(lines) if is_ready(line)), None)
     ready = None if listening is None or fired is None else max(listening, fired)
     if ready is None:
-        return Timeline(start=_piece(lines, at, 0), listening=listening, ready=None, steps={}, rest=())
+        return Timeline(start=_piece(lines, at), listening=listening, ready=None, steps={}, rest=())
     began = _step_beginnings(lines, stamps, ready, traces)
     first = min(began.values(), default=len(lines))
     # Without steps everything after the start (the recorder's own look at /server_info) still belongs to it.
-    start = _piece(lines[:first], at[:first], 0)
+    start = _piece(lines[:first], at[:first])
     last = len(lines) if to_the_end or not began else _end_of_steps(lines, stamps, max(began.values()), traces)
     places = [*sorted(began.items(), key=lambda item: item[1]), ("", last)]
-    steps = {name: _piece(lines[begin:end], at[begin:end], at[begin]) for (name, begin), (_, end) in pairwise(places)}
-    rest = _piece(lines[last:], at[last:], at[last] if last < len(at) else 0)
+    steps = {name: _piece(lines[begin:end], at[begin:end]) for (name, begin), (_, end) in pairwise(places)}
+    rest = _piece(lines[last:], at[last:])
     return Timeline(start=start, listening=listening, ready=ready, steps=steps, rest=rest)
 
 
@@ -155,6 +155,8 @@ def _end_of_steps(
     lines: Sequence[bytes], stamps: Sequence[float | None], begin: int, traces: Sequence[RequestTrace]
 ) -> int:
     """Index of the first line after the last step: written in a later second, or about some other request."""
+    if begin == len(lines):  # nothing was logged about the last step
+        return begin
     step = max((t for t in traces if t.http_status is not None), key=lambda t: (t.sent_unix_s or 0.0, t.index)).step
     of_step = [trace for trace in traces if trace.step == step and trace.http_status is not None]
     took_s = max(trace.sent_s + (trace.end_s or 0.0) for trace in of_step)
@@ -175,5 +177,6 @@ def _in_order(traces: Iterable[RequestTrace]) -> list[RequestTrace]:
     return sorted(traces, key=lambda trace: (trace.sent_unix_s or 0.0, trace.index))
 
 
-def _piece(lines: Sequence[bytes], at: Sequence[float], origin: float) -> tuple[Emission, ...]:
-    return tuple(Emission(max(0.0, moment - origin), line) for line, moment in zip(lines, at, strict=True))
+def _piece(lines: Sequence[bytes], at: Sequence[float]) -> tuple[Emission, ...]:
+    """Emissions timed from the piece's first line."""
+    return tuple(Emission(max(0.0, moment - at[0]), line) for line, moment in zip(lines, at, strict=True))

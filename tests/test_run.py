@@ -1,0 +1,209 @@
+"""A configuration run whole on a replay: record, figures in recorded time, refusals, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from specbench import latency
+from specbench.config import RunConfig
+from specbench.errors import ConfigError
+from specbench.record import RunRecord
+from specbench.run import run
+
+RECORDS = Path(__file__).parent / "records"
+
+
+def replay_of(name: str, **changes: Any) -> RunConfig:
+    return RunRecord.open(RECORDS / name).config.replace(
+        {"engine.replay": str(RECORDS / name), "engine.replay_speed": "instant", **changes}
+    )
+
+
+def test_a_served_run_leaves_a_record_in_recorded_time(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    asked = replay_of("dflash_r8", **{"workload.warmup": 1})
+    record = run(asked, tmp_path / "run", lambda *what: told.append(what))
+    assert record.folder == tmp_path / "run" / "record"
+    assert record.config == asked
+    assert (record.status.status, record.origin) == ("served", "recorded")
+    assert record.status.ready_s is not None
+
+    conc1, conc8 = latency.table(record).measured
+    # Medians as recorded: 20.444 s to the first token of 8 clients, 0.123 s of one; 22.27 ms per token.
+    assert conc8.ttft_s and conc8.ttft_s.p50 == pytest.approx(20.444, abs=0.001)
+    assert conc8.tpot_s and conc8.tpot_s.p50 == pytest.approx(0.02227, abs=0.00001)
+    assert (conc8.ok, conc8.failed, conc8.inexact) == (8, 0, 0)
+    assert conc1.ttft_s and conc1.ttft_s.p50 == pytest.approx(0.123, abs=0.001)
+    assert (conc1.ok, conc1.inexact) == (8, 6)  # two were recorded, six repeat them and say so
+    # One client, one request after the other: 8 x 5.802 s.
+    assert conc1.span_s == pytest.approx(8 * 5.802, abs=0.05)
+
+    assert record.status.flushes == {
+        "conc1-in1024": "HTTP 200: Cache flushed.",
+        "conc8-in1024": "HTTP 200: Cache flushed.",
+    }
+    assert list(record.status.phases) == ["start", "warmup", "conc1-in1024", "conc8-in1024", "stop"]
+    assert record.command()[1:3] == ("-m", "specbench.replay")
+    info = record.server_info()
+    assert info and info["max_total_num_tokens"] == 158177
+    assert record.metrics_text()
+    replay = record.env["replay"]
+    assert (replay["name"], replay["speed"], replay["differences"]) == ("dflash_r8", "instant", {})
+    assert replay["sha256"] == RunRecord.open(RECORDS / "dflash_r8").sha256()
+    assert record.env["machine"]["driver"] == "580.159.04"  # the recorded machine, not this one
+    assert any("all times of requests are in recorded time" in note for note in record.status.notes)
+    assert ("conc8-in1024", 8, 8) in told and ("stop", 0, 1) in told
+
+
+def test_at_a_speed_times_are_multiplied_back(tmp_path: Path) -> None:
+    """100 times as fast: the recorded 40 s of 8 clients pass in 0.4 s; a chunk is late by a few real milliseconds."""
+    asked = replay_of("dflash_r8", **{"engine.replay_speed": 100.0, "workload.concurrency": [8], "workload.warmup": 0})
+    began = time.monotonic()
+    record = run(asked, tmp_path)
+    assert time.monotonic() - began < 20
+    (row,) = latency.table(record).rows
+    assert row.ttft_s and row.ttft_s.p50 == pytest.approx(20.444, abs=4.0)
+    assert row.e2e_s and row.e2e_s.p50 == pytest.approx(26.123, abs=4.0)
+    assert record.env["replay"]["speed"] == 100.0
+
+
+@pytest.mark.parametrize("name", ["0512_dflash_r8_exact", "oom_r8"])
+def test_a_refused_start_is_a_record_without_requests(tmp_path: Path, name: str) -> None:
+    record = run(replay_of(name), tmp_path)
+    assert (record.status.status, record.status.exit_code, record.status.ready_s) == ("refused", -9, None)
+    assert record.status.reason.startswith("refused to start (signal 9): ")
+    assert record.log_bytes() == (RECORDS / name / "server.log").read_bytes()
+    assert record.requests() == ()
+    assert record.server_info() is None
+
+
+def test_a_crash_at_the_first_batch_is_recorded_with_its_requests(tmp_path: Path) -> None:
+    asked = replay_of("nextn_r4_full", **{"workload.warmup": 1, "workload.requests": 4})
+    record = run(asked, tmp_path)
+    assert (record.status.status, record.status.exit_code) == ("crashed", None)  # the code was not recorded
+    assert "The expanded size of the tensor (524288) must match the existing size (524352)" in record.status.reason
+    conc1, conc4 = latency.table(record).measured
+    assert (conc1.ok, conc1.inexact) == (4, 4)
+    assert (conc4.ok, conc4.failed) == (0, 4)
+    assert all(text.startswith("the connection broke after 0 tokens") for text, _ in conc4.errors)
+    assert any("draft acceptance was simulated (SGLANG_SIMULATE_ACC_LEN=2.5)" in note for note in record.status.notes)
+    assert record.env["simulated_acceptance"] == {"SGLANG_SIMULATE_ACC_LEN": "2.5"}
+
+
+def test_an_impossible_workload_is_refused_with_the_arithmetic_before_anything_starts(tmp_path: Path) -> None:
+    asked = replay_of("dflash_r8_full", **{"workload.input_tokens": [32600]})
+    with pytest.raises(ConfigError, match="= 32,856 tokens; the context holds 32,768: 88 too many") as raised:
+        run(asked, tmp_path / "run")
+    assert len(str(raised.value).splitlines()) == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_impossible_workload_that_is_allowed_shows_the_engines_own_error(tmp_path: Path) -> None:
+    changes = {
+        "workload.input_tokens": [32600],
+        "workload.concurrency": [1],
+        "workload.requests": 1,
+        "workload.warmup": 0,
+        "workload.allow_overflow": True,
+    }
+    record = run(replay_of("dflash_r8_full", **changes), tmp_path)
+    (trace,) = record.requests()
+    assert trace.http_status == 200  # the error came as an event of a stream
+    assert trace.error is not None
+    assert trace.error.endswith(
+        "You requested a total of 32856 tokens: 32600 tokens from the input messages and 256 tokens for the "
+        "completion. Please reduce the number of tokens in the input messages or the completion to fit within "
+        "the limit."
+    )
+    assert record.status.status == "served"
+
+
+def test_a_load_only_replay_says_so_and_sends_nothing(tmp_path: Path) -> None:
+    record = run(replay_of("ngram_r8", **{"workload.requests": 8}), tmp_path)
+    assert record.status.status == "served"
+    assert record.requests() == ()
+    assert any("load only: no request was recorded" in note for note in record.status.notes)
+    info = record.server_info()
+    assert info and info["max_total_num_tokens"] == 429666
+
+
+def test_a_replay_of_another_configuration_states_the_differences(tmp_path: Path) -> None:
+    asked = replay_of("ngram_r8", **{"memory.max_running_requests": 4, "gpu.name": "rtx-pro-6000"})
+    differences = run(asked, tmp_path).env["replay"]["differences"]
+    assert differences == {"gpu.name": ["rtx-pro-6000", "h200"], "memory.max_running_requests": [4, 8]}
+
+
+def test_fewer_requests_than_clients_is_noted(tmp_path: Path) -> None:
+    asked = replay_of("dflash_r8", **{"workload.concurrency": [8], "workload.requests": 2, "workload.warmup": 0})
+    notes = run(asked, tmp_path).status.notes
+    assert "2 requests cannot keep 8 clients busy: fewer ran at once" in notes
+
+
+def test_a_replay_of_a_replay_gives_the_same_figures(tmp_path: Path) -> None:
+    asked = replay_of("nospec_r8", **{"workload.concurrency": [8], "workload.warmup": 0})
+    first = run(asked, tmp_path / "first")
+    second = run(asked.replace({"engine.replay": str(tmp_path / "first")}), tmp_path / "second")
+    assert [t.chunks for t in second.requests()] == [t.chunks for t in first.requests()]
+    assert latency.table(second).rows[0].ttft_s == latency.table(first).rows[0].ttft_s
+    assert second.log_bytes() == first.log_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path: Path, number: signal.Signals) -> None:
+    """Interrupted in the middle of a step: at speed 1 the recorded requests take 40 s."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for file in (RECORDS / "dflash_r8").iterdir():
+        (source / file.name).write_bytes(file.read_bytes())
+    # A short start, so that the step is reached at speed 1.
+    lines = (source / "server.log").read_bytes().splitlines(keepends=True)
+    ready = [line for line in lines if b"fired up" in line or b"Uvicorn running" in line]
+    (source / "server.log").write_bytes(b"".join(ready))
+    asked = replay_of("dflash_r8").replace(
+        {
+            "engine.replay": str(source),
+            "engine.replay_speed": 1.0,
+            "workload.concurrency": [8],
+            "workload.warmup": 0,
+        }
+    )
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from specbench.config import RunConfig\n"
+        "from specbench.run import run\n"
+        "run(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]),\n"
+        "    lambda *what: print(*what, flush=True))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, json.dumps(asked.to_sections()), str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith("conc8-in1024"):
+            break
+    else:
+        pytest.fail(process.communicate()[1])
+    tree = psutil.Process(process.pid).children(recursive=True)
+    assert len(tree) >= 2  # supervisor and replay
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == (143 if number == signal.SIGTERM else -number)
+    _, alive = psutil.wait_procs(tree, timeout=10)
+    assert alive == []
+    assert not (tmp_path / "run" / "record").exists()
+    assert list((tmp_path / "run").glob("*")) == []

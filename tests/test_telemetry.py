@@ -1,0 +1,66 @@
+"""GPU samples: from an injected reader, and without NVML."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from specbench.telemetry import GpuReading, Telemetry, nvml_reader
+
+
+def reading(gpu: int, used: int) -> GpuReading:
+    return GpuReading(gpu, used, 100 - used, 100, None, 50.0)
+
+
+def test_all_gpus_are_sampled_with_their_phase_until_the_end() -> None:
+    used = iter(range(1, 10_000))
+    enough = threading.Event()
+
+    def read() -> list[GpuReading]:
+        now = next(used)
+        if now >= 6:
+            enough.set()
+        return [reading(0, now), reading(1, 2 * now)]
+
+    with Telemetry(0.001, read) as telemetry:
+        telemetry.phase("start")
+        assert enough.wait(10)
+    samples = telemetry.samples
+    assert (samples[0].phase, samples[0].used_bytes) == ("before", 1)
+    assert samples[-1].phase == "start"
+    assert {sample.gpu for sample in samples} == {0, 1}
+    assert [s.used_bytes for s in samples if s.gpu == 0] == list(range(1, len(samples) // 2 + 1))
+    assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)
+    after = len(telemetry.samples)
+    assert len(telemetry.samples) == after  # the thread has ended
+
+
+def test_a_lost_gpu_ends_the_samples_not_the_run() -> None:
+    count = iter(range(10))
+
+    def read() -> list[GpuReading]:
+        if next(count) == 2:
+            raise RuntimeError("GPU is lost")
+        return [reading(0, 1)]
+
+    with Telemetry(60.0, read) as telemetry:
+        telemetry.phase("start")
+        telemetry.phase("warmup")
+    assert len(telemetry.samples) == 2
+    assert "GPU is lost" in telemetry.words
+
+
+def test_without_nvml_the_reason_is_kept() -> None:
+    with Telemetry(0.01, "no NVML on this machine: no driver") as telemetry:
+        telemetry.phase("start")
+    assert telemetry.samples == ()
+    assert telemetry.words == telemetry.unavailable == "no NVML on this machine: no driver"
+
+
+def test_this_machine_reads_its_gpus_or_says_why_not() -> None:
+    found = nvml_reader()
+    if isinstance(found, str):
+        assert found.startswith("no NVML on this machine: ")
+    else:
+        pytest.skip("this machine has NVML")
