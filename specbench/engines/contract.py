@@ -151,6 +151,8 @@ class ServerLog:
     unread: tuple[Line, ...]  # looks like a line we read, fits no known form
     evidence: Mapping[int, str]  # line number -> cleaned text, of every line referred to above
     lines_total: int
+    #: Lines of each kind, exact: decode, prefill, starts, unread, … What is kept of a very long log is less.
+    seen: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,252 @@
+"""SGLang's server logs: `read(source)` gives a `contract.ServerLog`.
+
+In: a path (plain, gzip), an open binary stream, or an iterable of lines. Out: everything the log says about memory,
+limits, batches and failures, each figure with its line. The reader never raises on account of the text: what looks
+like a line that it reads and is none is in `unread`, and a text of something else gives a log in which nothing is
+recognised. Memory stays flat however long the log is (see `batches.py` and `reading.py` for what is kept).
+
+The way of a line: `scan` finds it, `message` makes it text, `records` gives it a form of `v0_5_*.py`, `roles` says
+whose it is, `assemble` pairs it with others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ....logtext import Source, as_text
+from ...contract import Failure, Line, Notice, ServerLog
+from . import assemble, formats
+from .batches import UNREAD_LIMIT
+from .benchmark_text import benchmark_notice
+from .formats import VersionRange
+from .message import Message, message_of
+from .reading import Raw, Start, scan
+from .records import Record, record_of
+from .server_args import ServerArgs, is_dict
+from .tracebacks import Tracebacks
+
+__all__ = ["read", "recognised"]
+
+_MOST_NOTICES = 500  # of one kind
+_LONGEST_EVIDENCE = 2000
+
+#: Failures that any Python program could have: alone they do not make a log SGLang's.
+_ANYBODYS = frozenset(("cuda_oom", "runtime_error", "bad_arguments", "port_in_use"))
+
+#: Beginnings that no other engine's lines have, even when the rest of the line is missing.
+_SURELY_OURS = ("Mamba Cache is allocated", "KV Cache is allocated", "Load weight end", "max_total_num_tokens=")
+
+#: The phase that a log has reached with a line of this kind.
+_REACHES = {
+    "weights_begin": "load",
+    "weights_end": "pools",
+    "state_pool": "pools",
+    "kv_pool": "pools",
+    "pool_end": "graphs",
+    "graph_begin": "graphs",
+    "graph_end": "graphs",
+    "resolved": "graphs",
+    "ready": "serving",
+}
+_PHASES = ("unknown", "load", "pools", "graphs", "serving")
+
+
+def read(source: Source, name: str | None = None, *, version: str | None = None) -> ServerLog:
+    """Read a server's log.
+
+    `name` is what the log is called in messages (its path, when not given). `version` is the engine's version when it
+    is known otherwise (a record knows it); a bare log tells a range. OSError when a file cannot be read.
+    """
+    raw = scan(source)
+    label = name or (str(source) if isinstance(source, (str, Path)) else "log")
+    return _Understanding(raw).log(label, version or raw.version)
+
+
+def recognised(log: ServerLog) -> bool:
+    """Whether anything in the log is SGLang's. A traceback alone is not, unless its frames are in SGLang's code."""
+    structure = (
+        log.server_args, log.weights, log.state_pools, log.kv_pools, log.pool_ends, log.graphs, log.resolved,
+        log.notices, log.ready_line, log.decode["line"], log.prefill["line"],
+    )  # fmt: skip
+    looks_ours = any(line.text.startswith(_SURELY_OURS) for line in log.unread)
+    own = (failure.kind not in _ANYBODYS or "where" in failure.values for failure in log.failures)
+    return any(structure) or looks_ours or any(own)
+
+
+class _Understanding:
+    """Works through the messages of one start, in order."""
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+        self._records: list[Record] = []
+        self._unread: list[Line] = []
+        self._notices: list[Notice] = []
+        self._failures: list[Failure] = []
+        self._tracebacks = Tracebacks()
+        self._progress = "unknown"
+        self._seen: Counter[str] = Counter()
+        self._evidence: dict[int, str] = {}
+        self._ready: int | None = None
+        self._first_batch = raw.start.batches.first_line
+        for hit in raw.start.hits:
+            self._take(message_of(hit))
+        self._tracebacks.end(self._progress)
+
+    def _take(self, message: Message) -> None:
+        if self._first_batch is not None and message.line > self._first_batch:
+            self._progress = "serving"
+        if self._tracebacks.take(message, self._progress):
+            return
+        notice = benchmark_notice(message)
+        if notice is not None:
+            self._note(notice)
+            return
+        record = record_of(message)
+        if record is None:
+            return
+        if not record.whole:
+            self._unread.append(Line(line=record.line, text=record.text))
+        self._evidence[record.line] = record.text
+        self._seen[record.kind.partition(":")[2] or record.kind] += 1
+        if _PHASES.index(reached := _REACHES.get(record.kind, "unknown")) > _PHASES.index(self._progress):
+            self._progress = reached
+        match record.kind.partition(":"):
+            case ("notice", _, kind):
+                self._note(_notice(kind, record), counted=True)
+            case ("failure", _, kind):
+                self._watchdog(kind, record)
+            case ("ready", _, _):
+                self._ready = self._ready or record.line
+            case ("unread", _, _):
+                pass
+        self._records.append(record)
+
+    def _note(self, notice: Notice, *, counted: bool = False) -> None:
+        self._evidence[notice.line] = notice.text
+        if not counted:
+            self._seen[notice.kind] += 1
+        if self._seen[notice.kind] <= _MOST_NOTICES:
+            self._notices.append(notice)
+
+    def _watchdog(self, kind: str, record: Record) -> None:
+        """A soft watchdog only reports; a hard one ends the server."""
+        if record.figures.get("soft"):
+            self._note(_notice("soft_" + kind, record))
+            return
+        self._failures.append(
+            Failure(
+                kind=kind,
+                phase=self._progress,
+                exception=None,
+                text=record.text,
+                rank=record.rank,
+                line=record.line,
+                values=dict(record.figures),
+            )
+        )
+
+    def log(self, source: str, version: str | None) -> ServerLog:
+        start = self._raw.start
+        rows = assemble.placed(self._records)
+        args = _arguments(start)
+        args_line = start.arguments.line if start.arguments else None
+        if start.arguments is not None:
+            text = as_text(start.arguments.raw[: _LONGEST_EVIDENCE * 2].partition(b"\n")[0])
+            self._evidence[start.arguments.line] = text
+        weights = assemble.weights(rows)
+        speculative = any(load.role == "draft" for load in weights) or bool(args and args.get("speculative_algorithm"))
+        failures = sorted((*self._failures, *self._tracebacks.failures), key=lambda failure: failure.line)
+        notices = sorted((*self._notices, *self._tracebacks.notices), key=lambda notice: notice.line)
+        failures = failures or _died(notices, self._progress)
+        return ServerLog(
+            source=source,
+            engine="sglang",
+            version=version,
+            version_range=self._version_range(),
+            server_args=args,
+            server_args_line=args_line,
+            memory_before=assemble.memory_before(rows),
+            weights=weights,
+            state_pools=assemble.state_pools(rows),
+            kv_pools=assemble.kv_pools(rows),
+            pool_ends=assemble.pool_ends(rows),
+            graphs=assemble.graphs(rows, speculative=speculative),
+            resolved=assemble.resolved(rows),
+            notices=tuple(notices),
+            failures=tuple(failures),
+            ready_line=self._ready,
+            decode=start.batches.decode.columns(),
+            prefill=start.batches.prefill.columns(),
+            unread=self._all_unread(),
+            evidence=self._all_evidence(),
+            lines_total=self._raw.lines,
+            seen=self._counts(),
+        )
+
+    def _version_range(self) -> VersionRange:
+        ranges = [record.versions for record in self._records] + self._raw.start.batches.versions
+        arguments = self._raw.start.arguments
+        if arguments is not None:
+            dict_since = formats.EXAMINED[-1]
+            before = formats.EXAMINED[-2]
+            ranges.append((dict_since, None) if is_dict(as_text(arguments.raw[:64])) else (None, before))
+        return formats.intersection(ranges)
+
+    def _all_unread(self) -> tuple[Line, ...]:
+        batches = (Line(line=number, text=as_text(text)) for number, text in self._raw.start.batches.unread)
+        return tuple(sorted((*self._unread[:UNREAD_LIMIT], *batches), key=lambda line: line.line or 0))
+
+    def _all_evidence(self) -> dict[int, str]:
+        batches = self._raw.start.batches
+        every = batches.prefill.evidence() | batches.decode.evidence() | self._evidence | self._tracebacks.evidence
+        return {number: _shortened(every[number]) for number in sorted(every)}
+
+    def _counts(self) -> dict[str, int]:
+        batches = self._raw.start.batches
+        counts = {
+            "starts": self._raw.starts,
+            "decode": batches.decode.seen,
+            "prefill": batches.prefill.seen,
+            "unread": len(self._unread) + batches.unread_seen,
+            "failures": len(self._failures) + len(self._tracebacks.failures),
+        }
+        return counts | {kind: number for kind, number in self._seen.items() if kind not in counts}
+
+
+def _arguments(start: Start) -> ServerArgs | None:
+    if start.arguments is None:
+        return None
+    own, *following = start.arguments.raw.split(b"\n", 4)
+    text = as_text(own)
+    if not text.rstrip().endswith((")", "}")):  # container runtimes cut lines of more than 16 KiB
+        text += "".join(as_text(line) for line in following[:3])
+    return ServerArgs(text)
+
+
+def _notice(kind: str, record: Record) -> Notice:
+    values: dict[str, Any] = {name: value for name, value in record.figures.items() if value is not None}
+    return Notice(kind=kind, values=values, rank=record.rank, line=record.line, text=record.text)
+
+
+def _died(notices: Sequence[Notice], progress: str) -> list[Failure]:
+    """A child that ended without a word of its own, as the last resort. -9: mostly the kernel's memory killer."""
+    return [
+        Failure(
+            kind="process_died",
+            phase=progress,
+            exception=None,
+            text=notice.text,
+            rank=notice.rank,
+            line=notice.line,
+            values=dict(notice.values),
+        )
+        for notice in notices
+        if notice.kind == "process_died" and notice.values.get("exit_code") not in (0, -15, -2)
+    ]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_EVIDENCE else text[: _LONGEST_EVIDENCE - 1] + "…"

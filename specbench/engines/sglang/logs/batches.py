@@ -1,0 +1,258 @@
+"""Decode and prefill lines as tables over time: they are nearly all of a long log, so this is the reader's fast path.
+
+In: cleaned blocks. Out: columns (see `contract.ServerLog`), and the lines that look like batch lines and are none.
+A table holds at most `LIMIT` rows: then every other row is dropped, later every fourth, … The number of lines stays
+exact, and the rows with the highest running_requests, queued_requests and usages are always kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....logtext import Block, as_text
+from .formats import VersionRange
+from .scan import rank_and_time
+from .shapes import Shape, shape_of
+
+LIMIT = 1 << 14
+UNREAD_LIMIT = 200
+_MOST_SHAPES = 16
+_MOST_ABRIDGED = 80  # shapes of a table, those of abridged lines included
+
+#: What stands where a batch line begins; other lines speak of batches, too.
+_LOOKALIKE = re.compile(rb"(?:\] |\A[ \t>]{0,40})(?:Decode|Prefill) batch[,. ]")
+
+_DECODE_COLUMNS = (
+    "line", "time", "rank", "running_requests", "tokens", "token_usage", "state_slots_used", "state_usage",
+    "accept_length", "accept_rate", "throughput", "queued_requests", "graph",
+)  # fmt: skip
+_PREFILL_COLUMNS = (
+    "line", "time", "rank", "new_requests", "new_tokens", "cached_tokens", "token_usage", "state_usage",
+    "running_requests", "queued_requests", "throughput",
+)  # fmt: skip
+_COUNTS = frozenset(
+    ("running_requests", "tokens", "state_slots_used", "queued_requests", "new_requests", "new_tokens", "cached_tokens")
+)
+_PEAKS = ("running_requests", "queued_requests", "token_usage", "state_usage")
+
+_Match = re.Match[bytes]
+
+
+class _Known(dict[bytes | None, Any]):
+    """Text -> value. Equal values are shared (a long log repeats few); text that is no figure is None."""
+
+    def __init__(self, convert: Callable[[bytes], Any]) -> None:
+        super().__init__({None: None})
+        self._convert = convert
+
+    def __missing__(self, text: bytes) -> Any:
+        try:
+            value = self._convert(text)
+        except ValueError:
+            value = None
+        if len(self) < 50_000:
+            self[text] = value
+        return value
+
+
+def _converter(column: str) -> Callable[[bytes], Any]:
+    if column in _COUNTS:
+        return lambda text: int(text[:18])
+    return (lambda text: text == b"True") if column == "graph" else float
+
+
+@dataclass(slots=True)
+class _Part:
+    """The rows of one shape."""
+
+    shape: Shape
+    seen: int = 0
+    numbers: list[int] = field(default_factory=list)
+    matches: list[_Match] = field(default_factory=list)
+
+    def cells(self, column: str) -> list[bytes | None]:
+        if column not in self.shape.columns:
+            return [None] * len(self.matches)
+        group = self.shape.columns.index(column) + 1
+        return [match[group] for match in self.matches]
+
+
+class Table:
+    """Rows of one kind of line, thinned when there are many."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.seen = 0  # lines, dropped ones included
+        self.first_line: int | None = None
+        self.shapes = 0
+        self._columns = columns
+        self._stride = 1
+        self._parts: dict[int, _Part] = {}  # by the shape's id
+        self._peaks: dict[str, tuple[float, int, _Match, Shape]] = {}
+        self._known = {name: _Known(_converter(name)) for name in columns[3:]}
+
+    def add(self, shape: Shape, numbers: list[int], matches: list[_Match]) -> None:
+        """Rows of a block, all of one shape: line numbers, and the matches of its pattern."""
+        part = self._parts.setdefault(id(shape), _Part(shape))
+        self.shapes = len(self._parts)
+        if self._stride > 1:
+            self._note_peaks(_Part(shape, 0, numbers, matches))
+        self.first_line = min(numbers[0], self.first_line or numbers[0])
+        first = -part.seen % self._stride  # a shape's rows are counted; multiples of the stride are kept
+        part.seen += len(numbers)
+        self.seen += len(numbers)
+        part.numbers.extend(numbers[first :: self._stride])
+        part.matches.extend(matches[first :: self._stride])
+        while sum(len(part.numbers) for part in self._parts.values()) > LIMIT:
+            for part in self._parts.values():
+                if self._stride == 1:
+                    self._note_peaks(part)
+                part.numbers, part.matches = part.numbers[::2], part.matches[::2]
+            self._stride *= 2
+
+    def _note_peaks(self, part: _Part) -> None:
+        """Remember the row with the highest value of each figure whose peaks matter."""
+        for name in _PEAKS:
+            if name not in self._known or name not in part.shape.columns:
+                continue
+            cells = part.cells(name)
+            known = self._known[name]
+            values = ((known[cell], cell) for cell in set(cells) if known[cell] is not None)
+            highest, text = max(values, default=(-1.0, None))
+            if highest > self._peaks.get(name, (-1.0,))[0] and text in cells:
+                at = cells.index(text)
+                self._peaks[name] = (highest, part.numbers[at], part.matches[at], part.shape)
+
+    def _shown(self) -> list[_Part]:
+        """What the table shows: the kept rows, and those with a peak."""
+        shown = [part for part in self._parts.values() if part.numbers]
+        have = {number for part in shown for number in part.numbers} if self._peaks else set()
+        for _, number, match, shape in self._peaks.values():
+            if number not in have:
+                have.add(number)
+                shown.append(_Part(shape, 1, [number], [match]))
+        return shown
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Equally long lists by column name, in the log's order."""
+        parts = self._shown()
+        numbers = [number for part in parts for number in part.numbers]
+        table: dict[str, list[Any]] = {"line": numbers}
+        brackets = [cell or b"" for part in parts for cell in part.cells("bracket")]
+        places = [rank_and_time(bracket.decode("utf-8", "replace")) for bracket in brackets]
+        shared: dict[str, str] = {}
+        table["time"] = [time for _, time in places]
+        table["rank"] = [shared.setdefault(rank, rank) for rank, _ in places]
+        for name in self._columns[3:]:
+            known = self._known[name]
+            table[name] = [value for part in parts for value in map(known.__getitem__, part.cells(name))]
+        if len(parts) < 2:
+            return table
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        return {name: [column[at] for at in order] for name, column in table.items()}
+
+    def evidence(self) -> dict[int, str]:
+        """Line number -> text, of the rows that the table shows."""
+        return {
+            number: as_text(match.string).rpartition("\r")[2]
+            for part in self._shown()
+            for number, match in zip(part.numbers, part.matches, strict=True)
+        }
+
+
+class BatchReader:
+    """Both tables, filled block by block."""
+
+    def __init__(self) -> None:
+        self.decode = Table(_DECODE_COLUMNS)
+        self.prefill = Table(_PREFILL_COLUMNS)
+        self.unread: list[tuple[int, bytes]] = []  # line number, raw line
+        self.unread_seen = 0
+        self.versions: list[VersionRange] = []
+        self._shapes: list[Shape] = []
+
+    @property
+    def first_line(self) -> int | None:
+        """The line of the first batch: from there on the server serves."""
+        return min((table.first_line for table in (self.decode, self.prefill) if table.first_line), default=None)
+
+    def read(self, block: Block) -> Block:
+        """Take the batch lines that begin before the limit of a cleaned block; return it with those lines emptied."""
+        text = block.text
+        if not _has_batch_lines(text, block.limit):
+            return block
+        lines = text[: block.limit].split(b"\n")
+        rows: dict[int, tuple[Shape, list[int], list[_Match]]] = {}
+        search: Callable[[bytes], _Match | None] = _never
+        numbers: list[int] = []
+        matches: list[_Match] = []
+        for index, line in enumerate(lines):
+            match = search(line)
+            if match is None:
+                found = self._other(line, block.lines_before + index) if b" batch" in line else None
+                if found is None:
+                    continue
+                match, shape = found
+                search = shape.pattern.search
+                _, numbers, matches = rows.setdefault(id(shape), (shape, [], []))
+            numbers.append(block.lines_before + index)
+            matches.append(match)
+            lines[index] = b""
+        for shape, its_numbers, its_matches in rows.values():
+            (self.decode if shape.is_decode else self.prefill).add(shape, its_numbers, its_matches)
+        emptied = b"\n".join(lines)
+        return Block(emptied + text[block.limit :], block.lines_before, len(emptied))
+
+    def _other(self, line: bytes, number: int) -> tuple[_Match, Shape] | None:
+        """A batch line of another shape than the one before it: a known one, or a new one to learn."""
+        for shape in self._shapes:
+            if match := shape.pattern.search(line):
+                return match, shape
+        found = shape_of(line)
+        table = self.decode if found is None or found.is_decode else self.prefill
+        match = found.pattern.search(line) if found else None
+        if found and found.whole and match and len(self._shapes) < _MOST_SHAPES:
+            if not any(shape.is_decode == found.is_decode for shape in self._shapes):
+                self.versions.append(_version_of(line))
+            self._shapes.append(found)
+        elif not _LOOKALIKE.search(line[:65536]):
+            return None
+        else:
+            self.unread_seen += 1
+            if len(self.unread) < UNREAD_LIMIT:
+                self.unread.append((number, line))
+            if not found or not match or table.shapes >= _MOST_ABRIDGED:
+                return None
+        return match, found
+
+
+def _never(line: bytes) -> _Match | None:
+    return None
+
+
+def _has_batch_lines(text: bytes, stop: int) -> bool:
+    at = text.find(b" batch", 0, stop)
+    while at >= 0:
+        if text[at + 6 : at + 7] in (b",", b".", b" "):
+            return True
+        at = text.find(b" batch", at + 6, stop)
+    return False
+
+
+def _version_of(line: bytes) -> VersionRange:
+    """What a batch line's wording says about the version: punctuation, and fields that came later."""
+    if b" batch. #" in line:
+        return None, "0.5.5"  # older than every version that was examined
+    if b"#replay-token" in line:
+        return "0.5.22", None
+    if b"cap len: " in line or b"#optimistic-req" in line:
+        return "0.5.16", None
+    if b"#pending-token" in line:
+        return "0.5.11", None
+    if b"input throughput" in line:
+        return "0.5.10", "0.5.10"
+    if re.search(rb"#queue-req: \d{1,9}, ?\Z", line):
+        return None, "0.5.8"
+    return ("0.5.10", None) if re.search(rb"#queue-req: \d{1,9}\Z", line) else (None, None)

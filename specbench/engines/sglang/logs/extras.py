@@ -1,0 +1,39 @@
+"""Lines of forks, plug-ins and benchmark scripts that stand in server logs and name memory. Not tied to a version."""
+
+from __future__ import annotations
+
+from .form import Form
+
+FORMS: dict[str, Form] = {
+    "ddtree_worker": Form(
+        "notice:draft_runner",
+        "Initialized {algorithm:word} worker. block_size={block_size:word}, tree_budget={tree_budget:word}, "
+        "max_tree_nodes={max_tree_nodes:word}",
+    ),
+    "kv_pool_sizing": Form(
+        "notice:kv_pool_sizing",
+        "KV pool sizing: available_bytes={available_bytes:int} ({available:gib} GiB), cell_size={cell_size:int}, "
+        "page_size={page_size:int} -> max_total_num_tokens={kv_tokens:int}",
+    ),
+    "host_kv_pool": Form(
+        "notice:host_kv_pool",
+        "Allocating kv hierarchical KV host pool: {tokens:int} tokens, {size:gib} GB host memory",
+    ),
+    "host_state_pool": Form(
+        "notice:host_state_pool", "Allocating {size:gib} GB host memory for hierarchical Mamba cache"
+    ),
+    "elastic_state_cell": Form(
+        "notice:elastic_state_cell",
+        "[kvcached] Elastic mamba cell padded: raw={raw_bytes:int}B -> {padded_bytes:int}B",
+    ),
+    # Not looked for in versions before 0.5.12, so it says nothing about the version.
+    "process_died": Form(
+        "notice:process_died", "Subprocess {name:word} (pid={pid:int}) crashed with exit code {exit_code:int}"
+    ),
+    # Spelled like the pool lines, but by hand or by a fork; no version prints them so.
+    "kv_pool_short": Form(
+        "kv_pool",
+        "KV Cache is allocated. dtype: {dtype:word}, #tokens: {tokens:int}, K {k:gib} GB, V {v:gib} GB",
+    ),
+    "kv_tokens_alone": Form("resolved", "max_total_num_tokens={kv_tokens:int}{$}"),
+}

@@ -1,0 +1,122 @@
+"""The one pass over a log: what concerns us is found and set aside as raw text, to be understood afterwards.
+
+A log can hold several starts of the server (a container that restarts, a file that is appended to). The last start
+that led to anything counts, the others are counted only. A start begins at a line `server_args=…` when the start
+before it had got as far as loading: several nodes print their arguments before any of them loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ....logtext import Block, Source, blocks
+from .batches import BatchReader
+from .scan import Hit, hits
+
+#: Hits that are kept per beginning; of more only the number is known (think of a log of nothing but pool lines).
+MOST_ALIKE = 4096
+_ALIKE_BYTES = 10
+
+_ARGUMENTS = re.compile(rb"\](?= server_args=[A-Za-z{])")
+#: Beginnings of messages: a start that got beyond its arguments; one that became ready or failed.
+_LOADED = (b"Load weight", b"Mamba Cache", b"KV Cache", b"Memory pool", b"max_total_num_tokens=", b"Capture ")
+_OUTCOME = re.compile(rb"The server is fired up|\w{1,40} hit an exception|Traceback|[\w.]{1,100}(?:Error|Exception)\b")
+#: Printed while arguments are checked, that is before the line with the arguments.
+_BEFORE_ARGUMENTS = (b"Overlap scheduler", b"Disabling overlap", b"Max running requests", b"Mamba extra_buffer")
+
+#: An exact version, when somebody wrote it down: pip's line, an image tag, a metadata folder.
+_VERSION = re.compile(rb"(?:sglang|SGLang)(?:==|:v|[ -]v?| version:? ?v?)(\d+\.\d+\.\d+(?:\.post\d+)?)(?![\w.]*\d)")
+_VERSION_WITHIN = 1 << 16
+
+
+@dataclass(slots=True)
+class Start:
+    """One start of the server, raw."""
+
+    hits: list[Hit] = field(default_factory=list)
+    batches: BatchReader = field(default_factory=BatchReader)
+    seen: Counter[bytes] = field(default_factory=Counter)  # by the first bytes of the message
+    arguments: Hit | None = None
+    has_loaded: bool = False  # it got beyond its arguments
+    has_outcome: bool = False  # ready, failed, or serving
+    news: int = 0  # index of the first hit after the last sign of loading or of an outcome
+
+    def take(self, part: Block) -> None:
+        """Everything of a cleaned block that concerns us."""
+        for hit in hits(self.batches.read(part)):
+            raw = hit.raw
+            if raw.startswith(b"server_args="):
+                self.arguments = self.arguments or hit
+                continue
+            beginning = raw[:_ALIKE_BYTES]
+            self.seen[beginning] += 1
+            if self.seen[beginning] > MOST_ALIKE:
+                continue
+            self.hits.append(hit)
+            if raw.startswith(_LOADED):
+                self.has_loaded, self.news = True, len(self.hits)
+            elif _OUTCOME.match(raw):
+                self.has_loaded = self.has_outcome = True
+                self.news = len(self.hits)
+        self.has_outcome = self.has_outcome or self.batches.decode.seen > 0 or self.batches.prefill.seen > 0
+
+    def successor(self) -> Start:
+        """The start after this one, with what it said before its arguments."""
+        early = [hit for hit in self.hits[self.news :] if hit.raw.startswith(_BEFORE_ARGUMENTS)]
+        return Start(hits=early)
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """What the pass found: the start that counts, how many there were, the lines of the source."""
+
+    start: Start
+    starts: int
+    lines: int
+    version: str | None
+
+
+def scan(source: Source) -> Raw:
+    """Read the whole source once, in flat memory."""
+    current = Start()
+    told: Start | None = None  # the last start before it that had an outcome
+    starts = lines = 0
+    version: str | None = None
+    for block in blocks(source):
+        if lines == 0:
+            found = _VERSION.search(block.text, 0, _VERSION_WITHIN)
+            version = found[1].decode() if found else None
+        parts = _parts(block)
+        for begins, part in parts:
+            if begins and current.has_loaded:
+                told = current if current.has_outcome else told
+                current = current.successor()
+            starts += begins
+            if part is not None:
+                current.take(part)
+        lines = block.line_of(len(block.text)) - block.text.endswith(b"\n")
+    chosen = current if told is None or current.has_outcome else told
+    return Raw(chosen, max(starts, 1), lines, version)
+
+
+def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:
+    """The block cut before the lines with the server's arguments: (whether a start begins, the cleaned part).
+
+    Of a block with many starts only the last two are given as text; those before them are superseded unread.
+    """
+    if block.text.find(b" server_args=", 0, block.limit) < 0:
+        yield False, block.cleaned(0, block.limit)
+        return
+    cuts = [0]
+    for match in _ARGUMENTS.finditer(block.text, 0, block.limit):
+        line_start = max(0, block.text.rfind(b"\n", 0, match.start()))
+        if line_start > cuts[-1] or (line_start == 0 and len(cuts) == 1):
+            cuts.append(line_start)
+    for position, start in enumerate(cuts):
+        last = position + 1 == len(cuts)
+        stop = block.limit if last else cuts[position + 1]
+        skipped = position + 2 < len(cuts) and len(cuts) > 3
+        yield position > 0, None if skipped else block.cleaned(start, stop)

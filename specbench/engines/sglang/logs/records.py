@@ -1,0 +1,95 @@
+"""Messages as records: what kind of line it is, with its figures. One record per line that a form fits.
+
+A record is still the engine's line; which of them belong together (begin and end, target and draft) is `assemble.py`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from . import formats
+from .formats import Dated, VersionRange
+from .message import Message
+from .partial import read_partly
+from .scan import LOOKALIKES
+
+_GRAPH = re.compile(r"Capture [\w -]{0,60}?graph")
+
+#: A wrapped line can be whole by its form and still go on: the figures that only a longer reading has.
+_GOES_ON = {"state_pool": "intermediate_ssm_state_cache"}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    kind: str
+    figures: dict[str, Any]
+    rank: str
+    line: int
+    text: str  # the whole message, wrapped lines joined
+    whole: bool  # False: read in part
+    versions: VersionRange
+
+
+def record_of(message: Message) -> Record | None:
+    """The record of a message; kind "unread" when it looks like ours and nothing fits; None when it is none of ours."""
+    text = message.text.lstrip(" \t>")
+    best: Record | None = None
+    longest = text
+    for reading in message.readings():
+        longest = reading = reading.lstrip(" \t>")
+        found = _read(reading)
+        if found:
+            best = _record(message, reading, found)
+            more = _GOES_ON.get(best.kind)
+            if more is None or best.figures.get("scratch_ssm") is not None:
+                return best
+            if not message.rest.lstrip(b" \t").startswith(more.encode()):
+                return best
+    if best is not None:
+        return best
+    if not _looks_like_ours(text):
+        return None
+    partly = [found for found in (read_partly(text), read_partly(longest)) if found]
+    kind, figures = max(partly, key=_figures_read, default=("unread", {}))
+    return Record(kind, figures, message.rank, message.line, text, False, (None, None))
+
+
+def _figures_read(found: tuple[str, dict[str, Any]]) -> int:
+    return sum(value is not None for value in found[1].values())
+
+
+def _record(message: Message, text: str, found: list[tuple[Dated, dict[str, Any]]]) -> Record:
+    newest, figures = found[0]
+    return Record(
+        kind=newest.form.kind,
+        figures=figures,
+        rank=message.rank,
+        line=message.line,
+        text=text,
+        whole=True,
+        versions=formats.union((dated.since, dated.until) for dated, _ in found),
+    )
+
+
+def _read(text: str) -> list[tuple[Dated, dict[str, Any]]]:
+    """All forms that fit, with their figures, the newest first."""
+    fits = ((dated, dated.form.read(text)) for dated in _candidates(text[:8]) if text.startswith(dated.form.heads))
+    return [(dated, figures) for dated, figures in fits if figures is not None]
+
+
+@lru_cache(maxsize=256)
+def _candidates(beginning: str) -> tuple[Dated, ...]:
+    return tuple(
+        dated
+        for dated in formats.history()
+        if any(head.startswith(beginning) or beginning.startswith(head) for head in dated.form.heads)
+    )
+
+
+def _looks_like_ours(text: str) -> bool:
+    if text.startswith("Capture "):
+        return _GRAPH.match(text) is not None
+    return text.startswith(LOOKALIKES)

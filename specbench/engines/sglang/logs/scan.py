@@ -1,0 +1,158 @@
+"""Where in a block the lines stand that concern us. One pass in C per kind of line beginning, no Python per line.
+
+A message begins after its `[time ranks] ` bracket, wherever that stands in the physical line (progress bars and
+launcher prefixes come before it), or at the beginning of a line when the log has no brackets (print statements,
+tracebacks, excerpts pasted without prefix). Out: hits, with the raw text from the message on and some lines after it,
+for wrapped lines and for exceptions of several lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from ....logtext import Block
+from . import formats
+
+#: Beginnings of lines that look like ours: what begins so and fits no form is reported as unread.
+LOOKALIKES = ("KV Cache ", "Mamba Cache ", "Load weight ", "Memory pool ", "max_total_num_tokens=", "Capture ")
+
+SERVER_ARGS = "server_args="
+TRACEBACK = "Traceback (most recent call last):"
+CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
+FRAME = 'File "'
+BENCHMARK_HEAD = "============ Serving Benchmark Result"
+BENCHMARK_JSON = '{"task": '
+
+#: Beginnings that are no form: they open something that is read over several lines.
+_OPENINGS = (SERVER_ARGS, TRACEBACK, BENCHMARK_HEAD, *CHAINED)
+_HIT_AN_EXCEPTION = (
+    "Scheduler hit an exception",
+    "DataParallelController hit an exception",
+    "DetokenizerManager hit an exception",
+    "TokenizerManager hit an exception",
+    "MultiTokenizerRouter hit an exception",
+    "MultiDetokenizerRouter hit an exception",
+)
+
+#: What launchers, containers and log shippers put before a line.
+_PREFIX = (
+    rb"(?:"
+    rb"\([A-Za-z_][\w.:-]{0,80} pid=\d{1,10}(?:, ip=[\w.:]{1,60})?\) |"  # Ray
+    rb"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?|"  # Kubernetes (CRI), docker -t
+    rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,64} [\w./-]{1,64}(?:\[\d{1,10}\])?: |"  # journald
+    rb"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,120}:|"  # Python's logging without configuration
+    rb"\[(?:rank|default)?\d{1,5}\]: ?|"  # torchrun, torch's exception hook
+    rb"\[pod/[^\]\n]{1,200}\] |"  # kubectl logs --prefix
+    rb"\{\"log\":\"|"  # docker's json-file
+    rb"\d{1,5}: |"  # srun --label
+    rb"[A-Za-z0-9][\w.-]{0,80} *\| "  # docker compose
+    rb"){0,3}"
+)
+
+_ERROR_NAME = (
+    rb"(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt)|Exception)(?::|\r?\n|\Z)"
+)
+_ARGPARSE = rb"[\w./-]{1,200}: error: "
+
+_BRACKET = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)?(?P<rank>(?: ?[A-Z][A-Z_]{0,15}\d{1,5}){0,8})\Z"
+)
+
+#: Requests that were logged with their prompt: whatever follows on the line is somebody's text.
+_QUOTED = re.compile(rb"Receive: |Finish: |obj=|text=|'text'|\"text\"|prompt")
+
+_NEWLINE = ord("\n")
+
+#: Bytes kept from a message on: a bracketed line with what it wraps to, an exception with its text, the arguments.
+
+_AFTER_BRACKET, _AFTER_BARE, _AFTER_ARGS = 2048, 8192, 1 << 18
+
+
+class Hit(NamedTuple):
+    line: int
+    bracket: str | None  # what stands between the brackets; None: the line has none
+    raw: bytes  # from the message on, with the lines that follow
+    offset: int  # in its block
+
+    @property
+    def is_server_args(self) -> bool:
+        return self.raw.startswith(b"server_args=")
+
+
+def hits(block: Block) -> Iterator[Hit]:
+    """The lines of a cleaned block that concern us, in order. Lines about batches are not among them."""
+    text, stop = block.text, block.limit
+    bracketed, bare, after_return = _patterns()
+    found = {match.start() + 2: True for match in bracketed.finditer(text, 0, stop)}
+    for match in bare.finditer(text, 0, stop):
+        found.setdefault(match.end(), False)
+    if b"\r" in text:
+        for match in after_return.finditer(text, 0, stop):
+            found.setdefault(match.end(), False)
+    line, counted = block.lines_before, 0
+    for offset in sorted(found):
+        line += text.count(b"\n", counted, offset)
+        counted = offset
+        bracket = None
+        if found[offset]:
+            bracket = _bracket_before(text, offset - 2)
+            if bracket is None:
+                continue
+        keep = _AFTER_BARE if bracket is None else _AFTER_BRACKET
+        if text.startswith(b"server_args=", offset):
+            keep = _AFTER_ARGS
+        yield Hit(line, bracket, text[offset : offset + keep], offset)
+
+
+def rank_and_time(bracket: str | None) -> tuple[str, str | None]:
+    """'2026-05-20 10:11:12 DP1 TP3' -> ('DP1 TP3', '2026-05-20 10:11:12'). ("", None) without a bracket."""
+    found = _BRACKET.match(bracket) if bracket else None
+    if found is None:
+        return "", None
+    time = found["time"]
+    return found["rank"].strip(), time.replace(",", ".") if time else None
+
+
+def _bracket_before(text: bytes, closing: int) -> str | None:
+    """The text between the brackets that close at `closing`. None: the bracket stands inside somebody's prompt."""
+    opening = text.rfind(b"[", max(0, closing - 96), closing)
+    if opening < 0:
+        return ""
+    if text[opening - 1] == _NEWLINE:
+        return text[opening + 1 : closing].decode("utf-8", "replace")
+    line_start = max(text.rfind(b"\n", 0, opening), text.rfind(b"\r", 0, opening)) + 1
+    if line_start < opening and _QUOTED.search(text, line_start, min(opening, line_start + 65536)):
+        return None
+    inside = text[opening + 1 : closing].decode("utf-8", "replace")
+    return inside if "\n" not in inside else ""
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+    """Message after a bracket; message at a line's beginning; the same after a carriage return (progress bars)."""
+    every = _alternatives((*formats.heads(), *LOOKALIKES, *_OPENINGS, *_HIT_AN_EXCEPTION))
+    at_line_start = (
+        _PREFIX + rb"[ \t>]{0,40}(?=" + every + rb"|" + re.escape(FRAME).encode() + rb"|"
+        rb"(?=[A-Za-z_])" + _ERROR_NAME + rb"|" + _ARGPARSE + rb"|" + re.escape(BENCHMARK_JSON).encode() + rb")"
+    )
+    return (
+        re.compile(rb"\](?= " + every + rb")"),
+        re.compile(rb"\n(?!\[2|\n)" + at_line_start),
+        re.compile(rb"\r" + at_line_start),
+    )
+
+
+def _alternatives(heads: Iterable[str]) -> bytes:
+    """One pattern for all heads, grouped by first letter: most lines are turned down by their first letter."""
+    groups: dict[str, list[str]] = {}
+    every = set(heads)
+    for head in sorted(every):
+        if not any(other != head and head.startswith(other) for other in every):
+            groups.setdefault(head[0], []).append(head[1:])
+    parts = (
+        re.escape(first) + "(?:" + "|".join(re.escape(rest) for rest in rests) + ")" for first, rests in groups.items()
+    )
+    return ("(?:" + "|".join(parts) + ")").encode()

@@ -1,0 +1,176 @@
+"""Text of a log as blocks of clean bytes: opening, decompressing, decoding, cleaning. No engine's wording here.
+
+In: a path (plain or gzip; UTF-8, or UTF-16 as a Windows shell writes it), an open binary stream, or lines in memory.
+Out: blocks of whole lines, and on demand the same without NUL bytes, colours and carriage returns before newlines.
+Consecutive blocks overlap by some lines, so that whoever finds something near a block's end can look at what follows.
+Memory stays flat: one block at a time, and a line longer than `LONGEST_LINE` is cut.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+Source = Path | str | BinaryIO | Iterable[bytes | str]
+
+CHUNK_BYTES = 1 << 18
+LONGEST_LINE = 1 << 20
+LOOKAHEAD_LINES = 48
+_LOOKAHEAD_BYTES = 1 << 18
+
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_a-z])")
+_CRLF = re.compile(rb"\r(?:\r{0,2}\n)")  # one literal first: searching for it is a memchr
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+@dataclass(slots=True)
+class Block:
+    """Some whole lines. `text` begins with the newline that ends the line before (at the file's start: one of ours)."""
+
+    text: bytes
+    lines_before: int  # newlines in the file before `text`
+    limit: int  # what begins at or after this offset belongs to the next block
+
+    def line_of(self, offset: int) -> int:
+        """The 1-based physical line on which the character at `offset` stands."""
+        return self.lines_before + self.text.count(b"\n", 0, offset)
+
+    def cleaned(self, start: int, stop: int) -> Block:
+        """The part whose lines begin in [start, stop), cleaned, with the rest of the block to look ahead.
+
+        `start` is 0 or the offset of a newline. Cleaning takes time, and much of a long log need not be looked at.
+        """
+        if start == 0 and stop == self.limit and not _needs_cleaning(self.text):
+            return self
+        before = self.lines_before + self.text.count(b"\n", 0, start)
+        part = self.text[start:stop]
+        rest = self.text[stop:]
+        if _needs_cleaning(part) or _needs_cleaning(rest):
+            part, rest = clean(part), clean(rest)
+        return Block(part + rest, before, len(part))
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """The whole source, block by block. The last block's `limit` is its length. An empty source gives no block."""
+    kept, lines_before = b"\n", 0
+    for chunk in _decoded(_chunks(source)):
+        text = kept + chunk
+        limit = _lookahead_start(text)
+        if limit == 0:
+            kept = text
+            continue
+        yield Block(text, lines_before, limit)
+        lines_before += text.count(b"\n", 0, limit)
+        kept = text[limit:]
+    if kept not in (b"\n", b""):
+        yield Block(kept, lines_before, len(kept))
+
+
+def clean(text: bytes) -> bytes:
+    """Without NUL bytes, terminal escape sequences and the carriage returns of CRLF line ends. Keeps all newlines."""
+    if b"\0" in text:
+        text = text.replace(b"\0", b"")
+    if b"\x1b" in text:
+        text = _ESCAPE.sub(b"", text)
+    if b"\r" in text:
+        text = _CRLF.sub(b"\n", text)
+    return text
+
+
+def _needs_cleaning(text: bytes) -> bool:
+    return b"\0" in text or b"\x1b" in text or b"\r" in text
+
+
+def as_text(line: bytes) -> str:
+    """A cleaned line as text for people: invalid UTF-8 replaced, other control characters dropped."""
+    return _CONTROL.sub("", line.decode("utf-8", "replace"))
+
+
+def _lookahead_start(text: bytes) -> int:
+    """Offset of the newline before the lines that stay for the next block; 0 when all of them stay.
+
+    Of a line without end everything is given, and the next block goes on in the middle of it.
+    """
+    start = text.rfind(b"\n")
+    for _ in range(LOOKAHEAD_LINES):
+        if len(text) - start > _LOOKAHEAD_BYTES:
+            break
+        before = text.rfind(b"\n", 0, start)
+        if before <= 0:
+            break
+        start = before
+    if start <= 0:
+        return len(text) if len(text) > LONGEST_LINE else 0
+    return start
+
+
+def _chunks(source: Source) -> Iterator[bytes]:
+    if isinstance(source, (str, Path)):
+        with closing(_open(Path(source))) as stream:
+            yield from _read(stream)
+    elif hasattr(source, "read"):
+        yield from _read(cast(_Readable, source))
+    else:
+        yield from _joined(source)
+
+
+def _open(path: Path) -> BinaryIO:
+    stream = path.open("rb")
+    magic = stream.read(2)
+    stream.seek(0)
+    if magic == b"\x1f\x8b":
+        stream.close()
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return stream
+
+
+def _read(stream: _Readable) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = stream.read(CHUNK_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile):  # a compressed log that was cut off: what came so far counts
+            return
+        if not chunk:
+            return
+        yield chunk if isinstance(chunk, bytes) else str(chunk).encode("utf-8", "surrogatepass")
+
+
+def _joined(lines: Iterable[bytes | str]) -> Iterator[bytes]:
+    """Lines, with or without their newline, as chunks of a useful size."""
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else bytes(line)
+        held.append(data if data.endswith(b"\n") else data + b"\n")
+        size += len(held[-1])
+        if size >= CHUNK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _decoded(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """UTF-16 (told by its byte order mark) as UTF-8; everything else as it is, without the mark of UTF-8."""
+    first = next(chunks, None)
+    if first is None:
+        return
+    if first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        yield decoder.decode(first).encode("utf-8", "surrogatepass")
+        for chunk in chunks:
+            yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
+        return
+    yield first.removeprefix(codecs.BOM_UTF8)
+    yield from chunks
