@@ -23,7 +23,7 @@ REFUSAL_KINDS = frozenset(
         "not_enough_memory",
         "zero_requests",
         "cuda_oom",
-        "graph_capture_failed",
+        "int8_pool_too_large",
         "memory_unbalanced",
         "memory_pool_too_small",
     }

@@ -27,7 +27,7 @@ from .record_types import RunStatus
 from .record_writer import RecordWriter
 from .sending import Progress, Sending, send
 from .telemetry import Telemetry
-from .workload import check_fit, steps_of
+from .workload import check_fit
 
 #: Names under which engines of different versions answer, newest first.
 _SERVER_INFO = ("/server_info", "/get_server_info")
@@ -204,6 +204,3 @@ def _sigterm_raises() -> Iterator[None]:
 
 def _stamped(name: str) -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{name}"
-
-
-__all__ = ["check_fit", "predicted", "run", "steps_of"]

@@ -442,6 +442,17 @@ def test_a_load_only_record_answers_422_and_says_so(tmp_path: Path) -> None:
         assert "load-only recording" in text
 
 
+def test_the_fidelity_benchmark_measures_every_chunk() -> None:
+    """Small and fast: that it measures is tested here, the target is the benchmark's own."""
+    script = Path(__file__).parent.parent / "benchmarks" / "replay_fidelity.py"
+    argv = [sys.executable, str(script), "--streams", "4", "--chunks", "10", "--gap-ms", "5", "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    figures = json.loads(done.stdout)
+    assert figures["chunks"] == 40
+    assert 0 < figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
+    assert done.returncode == (0 if figures["p99_ms"] <= figures["target_p99_ms"] else 1)
+
+
 def test_a_missing_record_is_two_lines_and_code_2(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "specbench.replay", str(tmp_path), "--port", "1"],
