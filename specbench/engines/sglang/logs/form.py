@@ -2,7 +2,7 @@
 
 `KV Cache is allocated. #tokens: {tokens:int}, K size: {k:gib} GB` reads like the line it matches. `{name:type}` is a
 figure, `[[…]]` an optional part, `{*}` any text, `{$}` the line's end. A form matches from the message's beginning;
-text after it is ignored (launchers append to lines). Patterns are compiled when first used: a log needs a few of them, never all.
+text after it is ignored (launchers append to lines). Patterns are compiled when first used: a log needs few of them.
 """
 
 from __future__ import annotations
