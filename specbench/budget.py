@@ -53,7 +53,7 @@ def predict(
         start=begin,
         span=span(resolved.rule, wanted, begin.rest.low_gib, begin.rest.point_gib, begin.rest.high_gib),
     )
-    refusal = next((refusal for refusal in checks.check(config, resolved.target) if refusal.engine_error), None)
+    refusal = next((refusal for refusal in checks.check(config, resolved.target) if not refusal.tolerated), None)
     return _refused_by_arguments(case, refusal) if refusal is not None else _budget(case)
 
 

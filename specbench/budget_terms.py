@@ -36,7 +36,7 @@ def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
         add(
             "slack",
             slack,
-            f"free when sizing, less all pools and the request table{later}",
+            f"free when sizing, less all pools and the request table{later}; the low end allows for rounding",
             _slack_numbers(case, slack),
         )
     return found

@@ -86,6 +86,4 @@ def warnings(case: Case) -> tuple[str, ...]:
     for name in _UNMODELLED:
         if any(key.lstrip("-").replace("-", "_") == name and on for key, on in resolved.config.engine.args.items()):
             found.append(f"engine.args.{name} changes the pools in a way that is not modelled.")
-    if not case.start.free.pre.is_exact and case.start.basis == "config":
-        found.append(f"free memory: {case.start.free.source}.")
     return tuple(text for text in found if text is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -26,45 +27,48 @@ def render(budget: MemoryBudget, console: Console) -> None:
     console.print()
     console.print(_limits(budget))
     console.print(_terms(budget))
+    _formulas(budget, console)
     console.print(
         f"basis: {_basis(budget)}. Free before loading {_size(budget.free.pre)}, free when sizing "
-        f"{_size(budget.free.post)} ({escape(budget.free.source)})."
+        f"{_size(budget.free.post)}; {escape(budget.free.source)}."
     )
     for warning in budget.warnings:
         console.print(f"[yellow]note[/]: {escape(warning)}")
 
 
 def _limits(budget: MemoryBudget) -> Table:
-    table = _table("limit", "predicted (count)", "can be")
+    table = _table("limit", "predicted, count")
     for limit, predicted in budget.limits.items():
         value = predicted.value
-        shown = _UNKNOWN if value is None else f"{value.point:,}"
         spread = "" if value is None or value.is_exact else f"{value.low:,} to {value.high:,}"
-        table.add_row(limit, shown, spread, _formula(predicted.formula, predicted.numbers))
+        table.add_row(limit, _UNKNOWN if value is None else f"{value.point:,}", spread)
     return table
 
 
 def _terms(budget: MemoryBudget) -> Table:
-    table = _table("term", "predicted (GiB per rank)", "can be")
+    table = _table("term", "predicted, GiB per rank")
     for term, predicted in budget.terms.items():
         value = predicted.bytes
-        shown = _UNKNOWN if value is None else f"{value.point / GIB:,.2f}"
         spread = "" if value is None or value.is_exact else f"{value.low / GIB:,.2f} to {value.high / GIB:,.2f}"
-        table.add_row(term, shown, spread, _formula(predicted.formula, predicted.numbers))
+        table.add_row(term, _UNKNOWN if value is None else f"{value.point / GIB:,.2f}", spread)
     return table
 
 
-def _table(name: str, value: str, spread: str) -> Table:
-    table = Table(pad_edge=False, show_lines=False)
+def _table(name: str, value: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column(name, style="bold", no_wrap=True)
     table.add_column(value, justify="right", no_wrap=True)
-    table.add_column(spread, no_wrap=True)
-    table.add_column("formula, and with figures", overflow="fold")
+    table.add_column("can be", no_wrap=True)
     return table
 
 
-def _formula(words: str, numbers: str) -> str:
-    return escape(words) + (f"\n[dim]{escape(numbers)}[/]" if numbers else "")
+def _formulas(budget: MemoryBudget, console: Console) -> None:
+    """How each figure comes about, in words and in figures."""
+    console.print("[bold]how each figure comes about[/]")
+    for name, predicted in (*budget.limits.items(), *budget.terms.items()):
+        figures = f": {predicted.numbers}" if predicted.numbers else ""
+        console.print(f"  [bold]{name}[/]  {escape(predicted.formula)}[dim]{escape(figures)}[/]")
+    console.print()
 
 
 def _basis(budget: MemoryBudget) -> str:

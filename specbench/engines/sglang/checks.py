@@ -33,7 +33,8 @@ class Refusal:
     value: Any
     reason: str
     allowed: str
-    engine_error: str | None = None  # the engine's own text; None: overridden, or wording not known
+    engine_error: str | None = None  # the engine's own text; None: wording not known
+    tolerated: bool = False  # the engine starts all the same and overrides the value
 
 
 def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
@@ -67,6 +68,7 @@ def _parallel(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
             value=True,
             reason="data-parallel attention of one rank is none; the engine turns it off",
             allowed="false, or dp_size above 1",
+            tolerated=True,
         )
     if parallel.enable_dp_attention and parallel.tp_size % parallel.dp_size:
         yield Refusal(
@@ -100,6 +102,7 @@ def _algorithm(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]
                 value=complaint.value,
                 reason=complaint.reason,
                 allowed=complaint.allowed,
+                tolerated=True,
             )
     if name == "DFLASH":
         yield from _dflash(config, version)

@@ -1,0 +1,305 @@
+"""What each SGLang version refuses: key, and the engine's own words (verbatim from releases and logs)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench.config import RunConfig
+from specbench.engines.sglang.checks import check
+from specbench.errors import ConfigError
+
+DFLASH = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}
+NEXTN = {"algorithm": "NEXTN"}
+
+
+def run(version: str, speculative: dict[str, Any] | None = None, **sections: Any) -> RunConfig:
+    data: dict[str, Any] = {
+        "name": "checks",
+        "engine": {"version": version, **sections.pop("engine", {})},
+        "model": "Qwen/Qwen3.6-27B",
+        "gpu": {"name": "h200", "count": 8},
+        "speculative": speculative or {"algorithm": "none"},
+    }
+    return RunConfig.model_validate(data | sections)
+
+
+def only(config: RunConfig) -> tuple[str, str | None]:
+    found = check(config)
+    assert len(found) == 1, found
+    assert found[0].reason and found[0].allowed
+    return found[0].key, found[0].engine_error
+
+
+EXTRA = {"mamba_radix_cache_strategy": "extra_buffer"}
+LAZY = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
+NO_BUFFER = {"mamba_radix_cache_strategy": "no_buffer"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        run("0.5.12", DFLASH, memory=EXTRA),
+        run("0.5.16", DFLASH),
+        run("0.5.16", NEXTN),
+        run("0.5.16", {"algorithm": "NGRAM"}),
+        run("0.5.16", DFLASH, memory={"disable_radix_cache": True}),
+        run("0.5.16", memory=NO_BUFFER | {"disable_overlap_schedule": True}),
+        run("0.5.23", DFLASH, memory=LAZY),
+        run("0.5.16", memory=LAZY),
+        run("0.5.12"),
+        run("0.5.12", NEXTN, memory={"disable_radix_cache": True}),
+        run("0.5.8", NEXTN),
+        run("0.5.6.post2"),
+        run("0.5.16", parallel={"tp_size": 4, "pp_size": 2}),
+        run("0.0.0.dev7", DFLASH, engine={"sizing": "0.5.16"}),
+    ],
+    ids=lambda config: f"{config.engine.version}-{config.speculative.algorithm}",
+)
+def test_what_runs_is_not_refused(config: RunConfig) -> None:
+    assert check(config) == []
+
+
+# ── state and prefix cache ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("version", ["0.5.10", "0.5.12", "0.5.13"])
+@pytest.mark.parametrize("strategy", ["auto", "no_buffer"])
+def test_speculation_with_a_radix_cache_wants_extra_buffer(version: str, strategy: str) -> None:
+    assert only(run(version, NEXTN, memory={"mamba_radix_cache_strategy": strategy})) == (
+        "memory.mamba_radix_cache_strategy",
+        (
+            "ValueError: Speculative decoding for Qwen3_5ForConditionalGeneration is not compatible with radix cache "
+            "when using --mamba-scheduler-strategy no_buffer.To use radix cache with speculative decoding, please use "
+            "--mamba-scheduler-strategy extra_buffer and set SGLANG_ENABLE_SPEC_V2=1."
+        ),
+    )
+
+
+@pytest.mark.parametrize(("version", "stop"), [("0.5.10", ""), ("0.5.12", ""), ("0.5.13", ".")])
+def test_extra_buffer_without_a_radix_cache(version: str, stop: str) -> None:
+    assert only(run(version, memory=EXTRA | {"disable_radix_cache": True})) == (
+        "memory.mamba_radix_cache_strategy",
+        (
+            f"ValueError: mamba extra_buffer is not compatible with --disable-radix-cache{stop} Overlap scheduling is "
+            "already supported with no_buffer + disable_radix_cache. Please use --mamba-scheduler-strategy no_buffer "
+            "instead."
+        ),
+    )
+    assert check(run("0.5.14", memory=EXTRA | {"disable_radix_cache": True})) == []
+
+
+@pytest.mark.parametrize("version", ["0.5.13", "0.5.14", "0.5.16"])
+def test_lazy_with_speculation(version: str) -> None:
+    assert only(run(version, NEXTN, memory=LAZY)) == (
+        "memory.mamba_radix_cache_strategy",
+        "AssertionError: extra_buffer_lazy unsupported with spec.",
+    )
+
+
+def test_lazy_without_overlap() -> None:
+    assert only(run("0.5.16", memory=LAZY | {"disable_overlap_schedule": True})) == (
+        "memory.disable_overlap_schedule",
+        "AssertionError: Lazy extra buffer requires overlap schedule (--disable-overlap-schedule is incompatible)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "strategy", "text"),
+    [
+        (
+            "0.5.12",
+            "extra_buffer_lazy",
+            (
+                "error: argument --mamba-scheduler-strategy: invalid choice: 'extra_buffer_lazy' "
+                "(choose from 'auto', 'no_buffer', 'extra_buffer')"
+            ),
+        ),
+        ("0.5.6.post2", "extra_buffer", "error: unrecognized arguments: --mamba-scheduler-strategy"),
+    ],
+)
+def test_strategies_that_came_later(version: str, strategy: str, text: str) -> None:
+    assert only(run(version, memory={"mamba_radix_cache_strategy": strategy})) == (
+        "memory.mamba_radix_cache_strategy",
+        text,
+    )
+
+
+def test_explicit_no_buffer_with_overlap() -> None:
+    """The text of a real start that died of it (0.5.16)."""
+    assert only(run("0.5.16", DFLASH, memory=NO_BUFFER)) == (
+        "memory.disable_overlap_schedule",
+        "AssertionError: no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True.",
+    )
+
+
+def test_explicit_no_buffer_with_pages() -> None:
+    config = run("0.5.16", memory=NO_BUFFER | {"disable_overlap_schedule": True, "page_size": 64})
+    assert only(config) == ("memory.page_size", "AssertionError: no_buffer only supports page_size=1.")
+
+
+@pytest.mark.parametrize(
+    ("version", "page", "text"),
+    [
+        ("0.5.12", 96, "AssertionError: mamba_track_interval 256 must be divisible by page_size 96"),
+        ("0.5.16", 96, "AssertionError"),
+        ("0.5.16", 512, "AssertionError"),
+    ],
+)
+def test_pages_that_do_not_fit_the_state(version: str, page: int, text: str) -> None:
+    assert only(run(version, memory=EXTRA | {"page_size": page})) == ("memory.page_size", text)
+
+
+def test_more_draft_tokens_than_the_tracking_interval() -> None:
+    wide = {**DFLASH, "num_draft_tokens": 300}
+    assert only(run("0.5.12", wide, memory=EXTRA)) == (
+        "speculative.num_draft_tokens",
+        "AssertionError: mamba_track_interval 256 must be greater than or equal to speculative_num_draft_tokens 300",
+    )
+    longer = {"args": {"mamba-track-interval": 512}}
+    assert check(run("0.5.12", wide, memory=EXTRA, engine=longer)) == []
+
+
+# ── speculation ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("version", "algorithm", "reason"),
+    [
+        ("0.5.10", "DFLASH", "DFLASH exists since 0.5.11"),
+        ("0.5.12", "DSPARK", "DSPARK exists since 0.5.16"),
+        ("0.5.16", "UNO", "UNO exists since 0.5.20"),
+    ],
+)
+def test_algorithms_newer_than_the_version(version: str, algorithm: str, reason: str) -> None:
+    found = check(run(version, {"algorithm": algorithm, "draft_model_path": "x"}))
+    assert found[0].key == "speculative.algorithm"
+    assert found[0].reason == reason
+    assert "EAGLE" in found[0].allowed and algorithm not in found[0].allowed
+
+
+def test_algorithms_of_no_release() -> None:
+    assert check(run("0.5.23", {"algorithm": "DDTREE"}))[0].reason.startswith("DDTREE is in no SGLang release")
+    assert "Did you mean DFLASH" in check(run("0.5.23", {"algorithm": "DFLAHS"}))[0].reason
+
+
+def test_algorithms_that_cannot_be_sized_may_still_run() -> None:
+    assert check(run("0.5.16", {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3-8B"})) == []
+
+
+@pytest.mark.parametrize(
+    ("parallel", "key", "text"),
+    [
+        (
+            {"pp_size": 2},
+            "parallel.pp_size",
+            "ValueError: Currently DFLASH speculative decoding only supports pp_size == 1.",
+        ),
+        (
+            {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True},
+            "parallel.enable_dp_attention",
+            "ValueError: Currently DFLASH speculative decoding does not support dp attention.",
+        ),
+    ],
+)
+def test_dflash_parallelism(parallel: dict[str, Any], key: str, text: str) -> None:
+    assert only(run("0.5.16", DFLASH, parallel=parallel)) == (key, text)
+
+
+def test_dflash_with_dp_attention_is_allowed_from_0_5_23() -> None:
+    parallel = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
+    assert check(run("0.5.23", DFLASH, parallel=parallel)) == []
+
+
+def test_dflash_without_a_draft() -> None:
+    assert only(run("0.5.16", {"algorithm": "DFLASH"})) == (
+        "speculative.draft_model_path",
+        "ValueError: DFLASH speculative decoding requires setting --speculative-draft-model-path.",
+    )
+
+
+def test_dflash_block_size_and_draft_tokens_disagree() -> None:
+    config = run("0.5.16", {**DFLASH, "num_draft_tokens": 16}, engine={"args": {"speculative_dflash_block_size": 8}})
+    assert only(config) == (
+        "speculative.num_draft_tokens",
+        (
+            "ValueError: Both --speculative-num-draft-tokens and --speculative-dflash-block-size are set but they "
+            "differ. For DFLASH they must match. speculative_num_draft_tokens=16, speculative_dflash_block_size=8."
+        ),
+    )
+
+
+def test_ngram_with_dp_attention() -> None:
+    parallel = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
+    assert only(run("0.5.16", {"algorithm": "NGRAM"}, parallel=parallel)) == (
+        "parallel.enable_dp_attention",
+        "ValueError: Currently ngram speculative decoding does not support dp attention.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "missing"),
+    [({"num_draft_tokens": 4}, "num_steps"), ({"num_steps": 3}, "eagle_topk"), ({"eagle_topk": 1}, "num_steps")],
+)
+def test_eagle_widths_come_together(keys: dict[str, int], missing: str) -> None:
+    assert only(run("0.5.16", {**NEXTN, **keys}))[0] == f"speculative.{missing}"
+
+
+def test_a_chain_of_the_wrong_width() -> None:
+    keys = {"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 8}
+    assert only(run("0.5.16", {**NEXTN, **keys})) == ("speculative.num_draft_tokens", None)
+
+
+# ── sizes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_context_longer_than_the_models() -> None:
+    key, text = only(run("0.5.16", memory={"context_length": 300000}))
+    assert key == "memory.context_length"
+    assert text == (
+        "ValueError: Warning: User-specified context_length (300000) is greater than the derived context_length "
+        "(262144). This may lead to incorrect model outputs or CUDA errors. Note that the derived context_length may "
+        "differ from max_position_embeddings in the model's config. To allow overriding this maximum, set the env var "
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
+    )
+    allowed = {"env": {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}}
+    assert check(run("0.5.16", memory={"context_length": 300000}, engine=allowed)) == []
+
+
+def test_kv_types_by_version() -> None:
+    key, text = only(run("0.5.12", memory={"kv_cache_dtype": "mxfp8"}))
+    assert key == "memory.kv_cache_dtype"
+    assert text is not None and text.startswith("error: argument --kv-cache-dtype: invalid choice: 'mxfp8'")
+    assert check(run("0.5.16", memory={"kv_cache_dtype": "mxfp8"})) == []
+
+
+def test_more_ranks_than_gpus() -> None:
+    found = check(run("0.5.16", gpu={"name": "h200", "count": 2}, parallel={"tp_size": 4}))
+    assert [refusal.key for refusal in found] == ["gpu.count"]
+    assert found[0].allowed.startswith("4 or more")
+
+
+def test_attention_ranks_divide() -> None:
+    parallel = {"tp_size": 4, "dp_size": 3, "enable_dp_attention": True}
+    assert [refusal.key for refusal in check(run("0.5.16", parallel=parallel))] == ["parallel.dp_size"]
+
+
+def test_a_model_that_cannot_be_read_is_not_for_the_checks() -> None:
+    config = run("0.5.16").replace({"model": "no/such-model", "memory.context_length": 10**9})
+    assert check(config) == []
+
+
+def test_versions_without_rules() -> None:
+    with pytest.raises(ConfigError, match=r"engine\.version"):
+        check(run("0.4.9"))
+
+
+def test_the_params_loader_uses_them() -> None:
+    from specbench.params import load_sections
+
+    sections = run("0.5.16", DFLASH, memory=NO_BUFFER).to_sections()
+    with pytest.raises(ConfigError, match=r"memory\.disable_overlap_schedule"):
+        load_sections(**sections)
+    sections["engine"]["allow_refused"] = True
+    assert load_sections(**sections).engine.allow_refused

@@ -1,0 +1,179 @@
+"""What SGLang makes of flags, by version: strategy, overlap, slots per request, types, default fraction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench.config import RunConfig
+from specbench.engines.sglang.resolve import settings
+from specbench.engines.sglang.sizing.fraction import prefill_sizes
+from specbench.errors import SpecError
+
+DFLASH = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}
+NEXTN = {"algorithm": "NEXTN"}
+NGRAM = {"algorithm": "NGRAM"}
+NONE = {"algorithm": "none"}
+
+
+def run(version: str, speculative: dict[str, Any] = NONE, **sections: Any) -> RunConfig:
+    engine = {"version": version, **sections.pop("engine", {})}
+    data = {
+        "name": "resolve",
+        "engine": engine,
+        "model": "Qwen/Qwen3.6-27B",
+        "gpu": {"name": "rtx-pro-6000", "count": 8},
+        "speculative": speculative,
+    }
+    return RunConfig.model_validate(data | sections)
+
+
+@pytest.mark.parametrize(
+    ("version", "speculative", "memory", "strategy", "overlap", "slots"),
+    [
+        # auto: no_buffer up to 0.5.13, then extra_buffer
+        ("0.5.8", NONE, {}, "no_buffer", False, 3),
+        ("0.5.12", NONE, {}, "no_buffer", False, 3),
+        ("0.5.16", NONE, {}, "extra_buffer", True, 5),
+        ("0.5.16", NONE, {"disable_overlap_schedule": True}, "no_buffer", False, 3),
+        ("0.5.16", NONE, {"disable_overlap_schedule": True, "page_size": 64}, "extra_buffer", False, 4),
+        # DFLASH: overlap off up to 0.5.13, then on
+        ("0.5.12", DFLASH, {"mamba_radix_cache_strategy": "extra_buffer"}, "extra_buffer", False, 4),
+        ("0.5.13", DFLASH, {"mamba_radix_cache_strategy": "extra_buffer"}, "extra_buffer", False, 4),
+        ("0.5.14", DFLASH, {}, "extra_buffer", True, 5),
+        ("0.5.23", DFLASH, {"disable_overlap_schedule": True}, "no_buffer", False, 3),
+        # EAGLE: overlap off up to 0.5.10, for trees up to 0.5.13, then on
+        ("0.5.10", NEXTN, {"mamba_radix_cache_strategy": "extra_buffer"}, "extra_buffer", False, 4),
+        ("0.5.11", NEXTN, {"mamba_radix_cache_strategy": "extra_buffer"}, "extra_buffer", True, 5),
+        ("0.5.16", NEXTN, {}, "extra_buffer", True, 5),
+        # NGRAM: off up to 0.5.13
+        ("0.5.12", NGRAM, {"mamba_radix_cache_strategy": "extra_buffer"}, "extra_buffer", False, 4),
+        ("0.5.16", NGRAM, {}, "extra_buffer", True, 5),
+        # 0.5.8: with speculation four, without five
+        ("0.5.8", NEXTN, {"mamba_radix_cache_strategy": "extra_buffer"}, "extra_buffer", False, 4),
+        ("0.5.8", NONE, {"mamba_radix_cache_strategy": "extra_buffer"}, "extra_buffer", True, 5),
+        # lazy: four; no radix cache: one
+        ("0.5.16", NONE, {"mamba_radix_cache_strategy": "extra_buffer_lazy"}, "extra_buffer_lazy", True, 4),
+        ("0.5.23", DFLASH, {"mamba_radix_cache_strategy": "extra_buffer_lazy"}, "extra_buffer_lazy", True, 4),
+        ("0.5.16", DFLASH, {"disable_radix_cache": True}, None, True, 1),
+        ("0.5.6.post2", NEXTN, {}, "no_buffer", False, 3),
+    ],
+)
+def test_slots_per_request(
+    version: str,
+    speculative: dict[str, Any],
+    memory: dict[str, Any],
+    strategy: str | None,
+    overlap: bool,
+    slots: int,
+) -> None:
+    found = settings(run(version, speculative, memory=memory))
+    assert (found.strategy, found.overlap, found.slots_per_request) == (strategy, overlap, slots)
+
+
+def test_environment_that_changes_overlap_and_slots() -> None:
+    extra = {"mamba_radix_cache_strategy": "extra_buffer"}
+    old = run("0.5.12", NEXTN, memory=extra, engine={"env": {"SGLANG_ENABLE_SPEC_V2": "0"}})
+    assert settings(old).slots_per_request == 4
+    tree = {"algorithm": "EAGLE", "num_steps": 3, "eagle_topk": 2, "num_draft_tokens": 6}
+    assert settings(run("0.5.12", tree, memory=extra)).slots_per_request == 4
+    skips = {"env": {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1"}}
+    assert settings(run("0.5.23", memory=extra, engine=skips)).slots_per_request == 4
+    lazy = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
+    assert settings(run("0.5.23", memory=lazy, engine=skips)).slots_per_request == 3
+    assert settings(run("0.5.16", memory=extra, engine=skips)).slots_per_request == 5
+
+
+def test_speculation_assumes_48_requests() -> None:
+    assert settings(run("0.5.16", DFLASH)).requests == 48
+    assert settings(run("0.5.16")).requests is None
+    assert settings(run("0.5.16", DFLASH, memory={"max_running_requests": 3})).requests == 3
+
+
+@pytest.mark.parametrize(
+    ("version", "memory", "env", "dtype"),
+    [
+        ("0.5.16", {}, {}, "float32"),  # the model's config says so
+        ("0.5.16", {"mamba_ssm_dtype": "bfloat16"}, {}, "bfloat16"),
+        ("0.5.16", {}, {"SGLANG_MAMBA_SSM_DTYPE": "float16"}, "float16"),
+        ("0.5.16", {"mamba_ssm_dtype": "bfloat16"}, {"SGLANG_MAMBA_SSM_DTYPE": "float16"}, "bfloat16"),
+        ("0.5.8", {}, {}, "float32"),
+    ],
+)
+def test_state_types(version: str, memory: dict[str, Any], env: dict[str, str], dtype: str) -> None:
+    assert settings(run(version, memory=memory, engine={"env": env})).ssm_dtype == dtype
+
+
+def test_no_buffer_forces_pages_of_one() -> None:
+    assert settings(run("0.5.12", memory={"page_size": 64})).page_size == 1
+    assert settings(run("0.5.16", memory={"page_size": 64})).page_size == 64
+
+
+@pytest.mark.parametrize("tp", [5, 6, 7])
+def test_heads_that_do_not_divide_are_refused(tp: int) -> None:
+    from specbench.budget import predict
+
+    with pytest.raises(SpecError, match=f"over {tp}|cannot be split"):
+        predict(run("0.5.16", parallel={"tp_size": tp}))
+
+
+# ── default fraction, 97,887 MiB ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("version", "requests", "by_tp"),
+    [
+        ("0.5.8", None, {1: 0.7787, 4: 0.7703, 8: 0.7648}),
+        ("0.5.10", None, {1: 0.7592, 4: 0.7509, 8: 0.7454}),
+        ("0.5.13", None, {1: 0.7592, 4: 0.7509, 8: 0.7454}),
+        ("0.5.14", None, {1: 0.7981, 4: 0.7897, 8: 0.7842}),
+        ("0.5.15", None, {1: 0.7981, 4: 0.7897, 8: 0.7842}),
+        ("0.5.16", None, {1: 0.7934, 4: 0.7851, 8: 0.7805}),
+        ("0.5.20", None, {1: 0.7934, 4: 0.7851, 8: 0.7805}),
+        ("0.5.22", None, {1: 0.7934, 4: 0.7851, 8: 0.7805}),
+        ("0.5.23", 4, {1: 0.7981}),
+    ],
+)
+def test_default_fraction(version: str, requests: int | None, by_tp: dict[int, float]) -> None:
+    for tp, expected in by_tp.items():
+        case = run(version, NEXTN, parallel={"tp_size": tp}, memory={"max_running_requests": requests})
+        assert settings(case).fraction == pytest.approx(expected, abs=0.00005), tp
+
+
+@pytest.mark.parametrize(
+    ("version", "requests", "expected"),
+    [
+        ("0.5.8", None, 0.842),
+        ("0.5.12", None, 0.821),
+        ("0.5.14", None, 0.863),
+        ("0.5.16", None, 0.858),
+        ("0.5.23", 4, 0.863),
+    ],
+)
+def test_default_fraction_of_a_text_model(version: str, requests: int | None, expected: float) -> None:
+    case = run(version, NEXTN, memory={"max_running_requests": requests})
+    assert settings(case.replace({"model": "Qwen/Qwen3-Next-80B-A3B-Instruct"})).fraction == expected
+
+
+def test_default_fraction_as_an_h200_logged_it() -> None:
+    """nospec_defaults: no graphs, the log says mem_fraction_static=0.8415367187499999."""
+    case = run(
+        "0.5.16",
+        gpu={"name": "h200"},
+        engine={"args": {"disable-cuda-graph": True, "disable_prefill_cuda_graph": True}},
+        memory={"context_length": 32768},
+    )
+    assert settings(case).fraction == 0.8415367187499999
+
+
+def test_58_prefill_sizes_up_to_8192() -> None:
+    assert len(prefill_sizes(8192)) == 58
+    assert prefill_sizes(16) == [4, 8, 12, 16]
+
+
+def test_an_emulated_card_scales_the_fraction() -> None:
+    case = run("0.5.12", gpu={"name": "h200", "emulate": "rtx-pro-6000"}, memory={"mem_fraction_static": 0.75})
+    # 0.75 × 94.23 / 139.13
+    assert settings(case).fraction == pytest.approx(0.507960, abs=1e-6)
+    assert "rtx-pro-6000" in settings(case).fraction_source

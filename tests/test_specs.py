@@ -1,0 +1,169 @@
+"""Models and GPUs: every shipped one loads; mistakes name file and key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.architectures import ARCHITECTURES
+from specbench.errors import ConfigError, SpecError
+from specbench.layers import FullAttention
+from specbench.specs import known_gpus, known_models, load_gpu, load_model, model_source
+from specbench.units import GIB, MIB
+
+#: name -> full-attention layers, state layers, bytes per token (bf16, TP1), bytes per slot (fp32 state, TP1)
+EXPECTED = {
+    "Qwen/Qwen3.6-27B": (16, 48, 65536, 153944064),
+    "Qwen/Qwen3.8-27B": (16, 48, 65536, 153944064),
+    "Qwen/Qwen3.5-27B": (16, 48, 65536, 153944064),
+    # 30 × (32 × 128 × 128 × 4 + (32 × 128 + 2 × 16 × 128) × 3 × 2) = 30 × (2,097,152 + 49,152)
+    "Qwen/Qwen3.5-35B-A3B": (10, 30, 20480, 64389120),
+    # 36 × 2,146,304: 73.69 MiB, as a server log of Qwen3-Coder-Next shows
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": (12, 36, 24576, 77266944),
+    "Qwen/Qwen3.5-9B": (8, 24, 32768, 51511296),
+    # 36 × (64 × 128 × 128 × 4 + (64 × 128 + 4,096) × 6) = 36 × (4,194,304 + 73,728)
+    "Qwen/Qwen3.5-122B-A10B": (12, 36, 24576, 153649152),
+    "Qwen/Qwen3.5-397B-A17B": (15, 45, 30720, 192061440),
+    "Qwen/Qwen3-8B": (36, 0, 147456, 0),
+    "meta-llama/Meta-Llama-3.1-8B": (32, 0, 131072, 0),
+    "z-lab/Qwen3.6-27B-DFlash": (5, 0, 20480, 0),
+}
+
+
+def test_every_shipped_model_is_expected_here() -> None:
+    assert set(EXPECTED) == set(known_models())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_shipped_models(name: str) -> None:
+    attention, state, per_token, per_slot = EXPECTED[name]
+    spec = load_model(name)
+    assert (len(spec.attention_layers), len(spec.state_layers)) == (attention, state)
+    assert sum(layer.bytes_per_token(1, 2) for layer in spec.attention_layers) == per_token
+    assert sum(layer.conv_bytes(1, 2) + layer.ssm_bytes(1, 4) for layer in spec.state_layers) == per_slot
+    source = model_source(spec)
+    assert source is not None
+    assert source["rests_on"] and source["kind"] in ("published copy", "reconstruction")
+    assert bool(source["reconstructed"]) == (source["kind"] == "reconstruction")
+
+
+def test_context_lengths() -> None:
+    assert load_model("Qwen/Qwen3.6-27B").context_len == 262144
+    # llama3 scaling is already in max_position_embeddings
+    assert load_model("meta-llama/Meta-Llama-3.1-8B").context_len == 131072
+
+
+def test_the_draft_knows_its_block() -> None:
+    draft = load_model("z-lab/Qwen3.6-27B-DFlash")
+    assert draft.block_size == 16
+    assert draft.trained_on_layers == 64
+
+
+def test_the_built_in_head_is_one_layer_of_the_target() -> None:
+    head = load_model("Qwen/Qwen3.6-27B").builtin_draft()
+    assert head is not None
+    assert head.layers == (FullAttention(kv_heads=4, head_dim=256, v_head_dim=256),)
+    assert load_model("Qwen/Qwen3-8B").builtin_draft() is None
+
+
+def write(folder: Path, changes: dict[str, Any], section: str | None = None) -> Path:
+    config = json.loads((load_model("Qwen/Qwen3.6-27B").folder / "config.json").read_text())
+    place = config[section] if section else config
+    for key, value in changes.items():
+        if value is ...:
+            del place[key]
+        else:
+            place[key] = value
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "message"),
+    [
+        ("text_config", {"linear_num_value_heads": ...}, r"text_config\.linear_num_value_heads: missing"),
+        ("text_config", {"num_key_value_heads": "4"}, r"text_config\.num_key_value_heads: got '4'; expected a whole"),
+        ("text_config", {"num_key_value_heads": True}, r"num_key_value_heads: got True"),
+        ("text_config", {"head_dim": 0}, r"head_dim: got 0"),
+        ("text_config", {"layer_types": ["full_attention"]}, r"layer_types: 1 entries"),
+        ("text_config", {"layer_types": ["mystery"] * 64}, r"unknown kinds \['mystery'\]"),
+        (None, {"architectures": ["NoSuchModel"]}, r"architectures: 'NoSuchModel' is not known"),
+        (None, {"architectures": ...}, r"config\.json: architectures: missing"),
+        (None, {"text_config": 3}, r"text_config: got 3; expected a section"),
+    ],
+)
+def test_a_mistake_names_file_and_key(
+    tmp_path: Path, section: str | None, changes: dict[str, Any], message: str
+) -> None:
+    write(tmp_path, changes, section)
+    with pytest.raises(SpecError, match=message) as caught:
+        load_model(tmp_path)
+    assert len(str(caught.value).splitlines()) <= 2
+    assert "config.json" in str(caught.value)
+
+
+def test_without_layer_types_the_interval_decides(tmp_path: Path) -> None:
+    write(tmp_path, {"layer_types": ...}, "text_config")
+    spec = load_model(tmp_path)
+    assert (len(spec.attention_layers), len(spec.state_layers)) == (16, 48)
+    assert isinstance(spec.layers[3], FullAttention)
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    import os
+
+    write(tmp_path, {})
+    assert load_model(tmp_path).context_len == 262144
+    write(tmp_path, {"max_position_embeddings": 4096}, "text_config")
+    os.utime(tmp_path / "config.json", ns=(1, 1))
+    assert load_model(tmp_path).context_len == 4096
+
+
+def test_a_near_miss_is_named() -> None:
+    with pytest.raises(SpecError, match=r"Did you mean 'Qwen/Qwen3\.6-27B'"):
+        load_model("Qwen/Qwen3.6-27b")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00\x01"])
+def test_a_broken_config_is_no_traceback(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(SpecError, match=r"config\.json"):
+        load_model(tmp_path)
+
+
+def test_architectures_have_layers_and_tensors() -> None:
+    assert all(family.layers and family.tensors for family in ARCHITECTURES.values())
+
+
+# ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("name", "mib"), [("h200", 143771), ("rtx-pro-6000", 97887)])
+def test_totals_as_nvidia_smi_shows(name: str, mib: int) -> None:
+    assert load_gpu(name).total_bytes == mib * MIB
+
+
+@pytest.mark.parametrize(("ranks", "logged"), [(1, (139.11, 139.13)), (2, (138.21, 138.28)), (4, (137.99, 138.00))])
+def test_measured_free_memory_contains_the_logs(ranks: int, logged: tuple[float, ...]) -> None:
+    known = load_gpu("h200").free_before_load(ranks)
+    assert known.measured
+    assert all(known.bytes.low <= round(figure * GIB) <= known.bytes.high for figure in logged)
+
+
+@pytest.mark.parametrize("name", known_gpus())
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16])
+def test_free_memory_is_below_the_total_and_says_where_it_comes_from(name: str, ranks: int) -> None:
+    gpu = load_gpu(name)
+    known = gpu.free_before_load(ranks)
+    assert 0.85 * gpu.total_bytes < known.bytes.low < known.bytes.point < known.bytes.high < gpu.total_bytes
+    assert known.source.split(":")[0] in ("measured", "inferred", "derived")
+    if known.source.startswith("derived"):
+        assert "not measured on this card" in known.source
+
+
+def test_an_unknown_gpu_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'h200'"):
+        load_gpu("H-200")
