@@ -13,8 +13,8 @@ from .units import Interval
 
 def to_document(budget: MemoryBudget) -> dict[str, Any]:
     """The document that `specbench predict --json` prints."""
-    sizes = {term: predicted.bytes for term, predicted in budget.terms.items()}
-    counts = {limit: predicted.value for limit, predicted in budget.limits.items()}
+    sizes: dict[str, Interval | None] = {term: predicted.bytes for term, predicted in budget.terms.items()}
+    counts: dict[str, Interval | None] = {limit: predicted.value for limit, predicted in budget.limits.items()}
     return {
         "schema": 1,
         "name": budget.name,

@@ -1,8 +1,8 @@
 """The solvers, era by era, against worked tables and against SGLang's own sizing code.
 
 The tables: Qwen3.6-27B + DFLASH 16 on a 95.6 GiB card, extra_buffer. Inputs: pre 94.40 GiB (93.8 for TP4 and TP8), W =
-51.208922 GiB over the ranks (so that 0.75 × 94.40 - W = 19.591078, the middle of what 24 slots and 87,061 tokens allow),
-draft 3.5e9 B over the ranks from 0.5.14. The 100 MiB that 0.5.18 keeps back for images are in.
+51.208922 GiB over the ranks (so that 0.75 × 94.40 - W = 19.591078, the middle of what 24 slots and 87,061 tokens leave
+open), draft 3.5e9 B over the ranks from 0.5.14. The 100 MiB that 0.5.18 keeps back for images are in.
 """
 
 from __future__ import annotations

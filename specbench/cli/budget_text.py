@@ -65,9 +65,11 @@ def _table(name: str, value: str) -> Table:
 def _formulas(budget: MemoryBudget, console: Console) -> None:
     """How each figure comes about, in words and in figures."""
     console.print("[bold]how each figure comes about[/]")
-    for name, predicted in (*budget.limits.items(), *budget.terms.items()):
-        figures = f": {predicted.numbers}" if predicted.numbers else ""
-        console.print(f"  [bold]{name}[/]  {escape(predicted.formula)}[dim]{escape(figures)}[/]")
+    lines: list[tuple[str, str, str]] = [(name, limit.formula, limit.numbers) for name, limit in budget.limits.items()]
+    lines += [(name, term.formula, term.numbers) for name, term in budget.terms.items()]
+    for name, formula, numbers in lines:
+        figures = f": {numbers}" if numbers else ""
+        console.print(f"  [bold]{name}[/]  {escape(formula)}[dim]{escape(figures)}[/]")
     console.print()
 
 

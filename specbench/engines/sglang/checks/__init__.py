@@ -1,0 +1,38 @@
+"""What a SGLang version refuses of a configuration, before it touches a GPU.
+
+In: a configuration. Out: refusals, most basic first, each with its key, what is allowed and the engine's own words
+where they are known (verbatim). Sources: server_args.py of 0.5.12 and 0.5.16, arg_groups/ of 0.5.16 and 0.5.23, real
+logs. Keys that the engine would silently override are refused too: a configuration should mean what it says.
+"""
+
+from __future__ import annotations
+
+from ....config import RunConfig
+from ....errors import SpecbenchError
+from ....specs import ModelSpec, load_model
+from ..flags import facts_version
+from ..sizing import rule_for
+from . import lengths, parallelism, speculation, state
+from .refusal import Refusal
+
+__all__ = ["Refusal", "check"]
+
+_GROUPS = (parallelism.refusals, speculation.refusals, state.refusals, lengths.refusals)
+
+
+def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
+    """Every refusal of this configuration. Empty: none that is known. ConfigError for a version without rules.
+
+    A model that cannot be read is for `load_model` to refuse, not for this.
+    """
+    version = facts_version(config.engine)
+    rule = rule_for(version)
+    found = [refusal for group in _GROUPS for refusal in group(config, version, rule)]
+    try:
+        target = model or load_model(config.model)
+    except SpecbenchError:
+        return found
+    found.extend(lengths.context(config, target))
+    if target.state_layers:
+        found.extend(state.of_hybrid(config, version, rule, target))
+    return found

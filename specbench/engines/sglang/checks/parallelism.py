@@ -1,0 +1,37 @@
+"""Ranks: as many as there are GPUs, and divisible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....config import RunConfig
+from ..sizing.contract import Rule
+from .refusal import Refusal
+
+
+def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
+    parallel, gpus = config.parallel, config.gpu.count
+    servers = 1 if parallel.enable_dp_attention else parallel.dp_size
+    needed = parallel.tp_size * parallel.pp_size * servers
+    if needed > gpus:
+        yield Refusal(
+            key="gpu.count",
+            value=gpus,
+            reason=f"{needed} GPUs are needed (tp {parallel.tp_size} × pp {parallel.pp_size} × dp {servers})",
+            allowed=f"{needed} or more, or fewer ranks",
+        )
+    if parallel.enable_dp_attention and parallel.dp_size == 1:
+        yield Refusal(
+            key="parallel.enable_dp_attention",
+            value=True,
+            reason="data-parallel attention of one rank is none; the engine turns it off",
+            allowed="false, or dp_size above 1",
+            tolerated=True,
+        )
+    if parallel.enable_dp_attention and parallel.tp_size % parallel.dp_size:
+        yield Refusal(
+            key="parallel.dp_size",
+            value=parallel.dp_size,
+            reason=f"attention ranks: tp_size {parallel.tp_size} is not divisible by it",
+            allowed=f"a divisor of {parallel.tp_size}",
+        )

@@ -1,0 +1,167 @@
+"""State and prefix cache: which strategy goes with what, by version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .... import speculative
+from ....config import RunConfig
+from ....specs import ModelSpec
+from ....versions import at_least
+from ..resolve import overlaps, resolve_strategy, server_args
+from ..sizing.contract import Rule
+from .refusal import Refusal
+
+_TRACK_INTERVAL = 256  # --mamba-track-interval
+_STATE_CHUNK = 64  # FLA_CHUNK_SIZE
+
+
+def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
+    memory = config.memory
+    asked = memory.mamba_radix_cache_strategy
+    key = "memory.mamba_radix_cache_strategy"
+    if asked not in rule.strategies:
+        choices = ", ".join(repr(strategy) for strategy in rule.strategies)
+        has_flag = at_least(version, "0.5.8")
+        yield Refusal(
+            key=key,
+            value=asked,
+            reason="the version does not know this strategy",
+            allowed=", ".join(rule.strategies),
+            engine_error=(
+                f"error: argument --mamba-scheduler-strategy: invalid choice: {asked!r} (choose from {choices})"
+                if has_flag
+                else "error: unrecognized arguments: --mamba-scheduler-strategy"
+            ),
+        )
+        return
+    speculates = speculative.canonical(config.speculative.algorithm) != "none"
+    if memory.disable_radix_cache:
+        if asked == "extra_buffer" and at_least(version, "0.5.10") and not at_least(version, "0.5.14"):
+            stop = "." if at_least(version, "0.5.13") else ""
+            yield Refusal(
+                key=key,
+                value=asked,
+                reason="extra_buffer needs the radix cache",
+                allowed="auto or no_buffer with disable_radix_cache",
+                engine_error=(
+                    f"ValueError: mamba extra_buffer is not compatible with --disable-radix-cache{stop} Overlap "
+                    "scheduling is already supported with no_buffer + disable_radix_cache. "
+                    "Please use --mamba-scheduler-strategy no_buffer instead."
+                ),
+            )
+        return
+    if asked == "extra_buffer_lazy":
+        if speculates and not at_least(version, "0.5.18"):
+            yield Refusal(
+                key=key,
+                value=asked,
+                reason="the lazy buffer does not work with speculation before 0.5.18",
+                allowed="auto or extra_buffer",
+                engine_error="AssertionError: extra_buffer_lazy unsupported with spec.",
+            )
+        elif memory.disable_overlap_schedule:
+            yield Refusal(
+                key="memory.disable_overlap_schedule",
+                value=True,
+                reason="the lazy buffer needs overlap scheduling",
+                allowed="false, or the strategy extra_buffer",
+                engine_error=(
+                    "AssertionError: Lazy extra buffer requires overlap schedule "
+                    "(--disable-overlap-schedule is incompatible)"
+                ),
+            )
+    if asked == "no_buffer" and at_least(version, "0.5.14"):
+        yield from _explicit_no_buffer(config)
+
+
+def _explicit_no_buffer(config: RunConfig) -> Iterator[Refusal]:
+    memory = config.memory
+    if memory.page_size not in (None, 1):
+        yield Refusal(
+            key="memory.page_size",
+            value=memory.page_size,
+            reason="no_buffer keeps pages of one token",
+            allowed="1, or the strategy extra_buffer",
+            engine_error="AssertionError: no_buffer only supports page_size=1.",
+        )
+    if not memory.disable_overlap_schedule:
+        yield Refusal(
+            key="memory.disable_overlap_schedule",
+            value=False,
+            reason="no_buffer does not run with overlap scheduling",
+            allowed="true, or the strategy auto",
+            engine_error=(
+                "AssertionError: no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True."
+            ),
+        )
+
+
+def of_hybrid(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
+    """Refusals that only models with state meet."""
+    yield from _no_buffer_with_speculation(config, version, target)
+    yield from _track_interval(config, version, rule)
+
+
+def _no_buffer_with_speculation(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
+    if at_least(version, "0.5.14") or not at_least(version, "0.5.10") or config.memory.disable_radix_cache:
+        return
+    asked = config.memory.mamba_radix_cache_strategy
+    if speculative.canonical(config.speculative.algorithm) != "none" and asked in ("auto", "no_buffer"):
+        yield Refusal(
+            key="memory.mamba_radix_cache_strategy",
+            value=asked,
+            reason="speculation with a radix cache needs extra_buffer in this version (auto means no_buffer)",
+            allowed="extra_buffer, or disable_radix_cache: true",
+            engine_error=(
+                f"ValueError: Speculative decoding for {target.architecture} is not compatible with radix cache when "
+                "using --mamba-scheduler-strategy no_buffer.To use radix cache with speculative decoding, please use "
+                "--mamba-scheduler-strategy extra_buffer and set SGLANG_ENABLE_SPEC_V2=1."
+            ),
+        )
+
+
+def _track_interval(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
+    """With extra buffers the state is kept every 256 tokens: no more may be verified, and pages must fit."""
+    name = speculative.canonical(config.speculative.algorithm)
+    family = speculative.ALGORITHMS[name].family if name in speculative.ALGORITHMS else "none"
+    if resolve_strategy(config, rule, overlaps(config, rule, family)) in (None, "no_buffer"):
+        return
+    interval = server_args(config).get("mamba_track_interval", _TRACK_INTERVAL)
+    if not isinstance(interval, int):
+        return
+    spoken = not at_least(version, "0.5.14")  # later the same assertions are bare
+    width, page = config.speculative.num_draft_tokens, config.memory.page_size
+    if width is not None and width > interval:
+        yield Refusal(
+            key="speculative.num_draft_tokens",
+            value=width,
+            reason=f"states are tracked every {interval} tokens",
+            allowed=f"at most {interval}",
+            engine_error=(
+                f"AssertionError: mamba_track_interval {interval} must be greater than or equal to "
+                f"speculative_num_draft_tokens {width}"
+                if spoken
+                else "AssertionError"
+            ),
+        )
+    if page is not None and interval % page:
+        yield Refusal(
+            key="memory.page_size",
+            value=page,
+            reason=f"states are tracked every {interval} tokens, which is no whole number of pages",
+            allowed=f"a divisor of {interval}",
+            engine_error=(
+                f"AssertionError: mamba_track_interval {interval} must be divisible by page_size {page}"
+                if spoken
+                else "AssertionError"
+            ),
+        )
+    elif page is not None and max(_STATE_CHUNK, page) % min(_STATE_CHUNK, page):
+        yield Refusal(
+            key="memory.page_size",
+            value=page,
+            reason=f"the linear layers work in chunks of {_STATE_CHUNK} tokens",
+            allowed=f"a divisor or a multiple of {_STATE_CHUNK}",
+            engine_error="AssertionError",
+        )
