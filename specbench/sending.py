@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .config import RunConfig
 from .prompts import token_ids
 from .record_types import RequestTrace
-from .replay.asking import CONCURRENCY, INDEX, RATE, STEP
+from .replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
 from .workload import Step, steps_of
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class _Sender:
     ) -> RequestTrace:
         from .client import Sent, generate
 
-        headers = {STEP: step.name, INDEX: str(index)}
+        headers = {STEP: step.name, INDEX: str(index), PHASE: step.phase}
         if step.request_rate is not None:
             headers[RATE] = f"{step.request_rate:g}"
         else:

@@ -29,7 +29,11 @@ class Step:
 
 
 def steps_of(workload: WorkloadSection) -> tuple[Step, ...]:
-    """Warm-up first (one client), then every load at every input length. Empty when no request is asked for."""
+    """Warm-up first, then every load at every input length. Empty when no request is asked for.
+
+    Warm-up requests run together, as many at once as the largest load, so that kernels for batches are compiled before
+    anything is measured.
+    """
     if workload.requests == 0:
         return ()
     steps: list[Step] = []
@@ -38,9 +42,9 @@ def steps_of(workload: WorkloadSection) -> tuple[Step, ...]:
             Step(
                 name="warmup",
                 phase="warmup",
-                concurrency=1,
+                concurrency=min(workload.warmup, max(workload.concurrency)),
                 request_rate=None,
-                input_tokens=workload.input_tokens[0],
+                input_tokens=max(workload.input_tokens),
                 max_new_tokens=min(WARMUP_TOKENS, workload.output_tokens),
                 requests=workload.warmup,
             )

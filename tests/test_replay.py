@@ -20,6 +20,7 @@ from specbench.client import Received, Sent, generate
 from specbench.launch import free_port
 from specbench.record import RunRecord
 from specbench.record_types import RequestTrace
+from specbench.record_writer import RecordWriter
 from specbench.replay.asking import CONCURRENCY, INDEX
 from specbench.replay.plan import Answer, Ask, NotRecorded, Plan
 from specbench.replay.timeline import Timeline, timeline
@@ -91,6 +92,15 @@ def test_another_concurrency_or_rate_is_refused_with_what_there_is() -> None:
     found = plan_of("dflash_r8").answer(ask(1024, 256, concurrency=None, request_rate=2.0))
     assert isinstance(found, NotRecorded)
     assert found.text.startswith("open loop at 2 requests/s was not recorded")
+
+
+def test_a_warmup_is_answered_from_another_load_but_never_from_the_crash() -> None:
+    found = answered(plan_of("nextn_r4_full"), ask(1024, 16, concurrency=4, warmup=True))
+    assert found.step == "warmup2"  # that load was recorded, with its crash
+    found = answered(plan_of("nextn_r4_full"), ask(1024, 16, concurrency=3, warmup=True))
+    assert (found.step, found.exact) == ("warmup", False)
+    assert str(found.why_not_exact).startswith("a warm-up by 3 clients was not recorded")
+    assert isinstance(plan_of("nextn_r4_full").answer(ask(1024, 16, concurrency=3)), NotRecorded)
 
 
 def test_a_load_only_record_refuses_everything() -> None:
@@ -331,6 +341,44 @@ def test_at_a_speed_chunks_come_at_their_recorded_time_divided_by_it(tmp_path: P
     finally:
         replay.process.kill()
         replay.process.wait(10)
+
+
+def test_recorded_failures_are_failures_again(tmp_path: Path) -> None:
+    """An error event, a connection broken in the middle, an HTTP error, an empty stream: each with its own text."""
+    fine = steps("nospec_r8")[0][0]
+    failures = {
+        "error event in the stream: no more slots": {"chunks": (), "output_tokens": 0, "http_status": 200},
+        "the connection broke after 3 tokens: gone": {"chunks": ((0.1, 1), (0.2, 2)), "output_tokens": 3},
+        "HTTP 503: The request queue is full.": {"chunks": (), "output_tokens": 0, "http_status": 503},
+        "the stream ended without a token": {"chunks": (), "output_tokens": 0, "http_status": 200},
+    }
+    traces = [
+        fine.model_copy(
+            update={
+                "step": f"s{place}",
+                "index": place,
+                "input_tokens": 10 + place,
+                "error": text,
+                "meta_info": {},
+                **how,
+            }
+        )
+        for place, (text, how) in enumerate(failures.items())
+    ]
+    with RecordWriter(tmp_path / "record") as writer:
+        writer.config(record("nospec_r8").config)
+        writer.command([])
+        writer.env({})
+        writer.log_path.write_bytes(record("nospec_r8").log_bytes())
+        writer.requests(traces)
+        writer.finish(record("nospec_r8").status)
+    with playing(str(tmp_path / "record"), tmp_path) as replay:
+        got = drive(replay.url, traces)
+    assert [r.http_status for r in got] == [200, 200, 503, 200]
+    assert [r.output_tokens for r in got] == [0, 3, 0, 0]
+    broken = got.pop(1).error
+    assert broken is not None and broken.startswith("the connection broke after 3 tokens: ")
+    assert [r.error for r in got] == [text for text in failures if "broke" not in text]
 
 
 def test_a_recorded_crash_breaks_the_streams_ends_the_log_and_the_process(tmp_path: Path) -> None:

@@ -77,6 +77,32 @@ def test_at_a_speed_times_are_multiplied_back(tmp_path: Path) -> None:
     assert record.env["replay"]["speed"] == 100.0
 
 
+def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path) -> None:
+    """The stand-in for the engine is a replay under the engine's name: specbench takes it for a real one."""
+    package = tmp_path / "site" / "sglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "launch_server.py").write_text(
+        "import runpy, sys\n"
+        "port = sys.argv[sys.argv.index('--port') + 1]\n"
+        f"sys.argv = ['replay', {str(RECORDS / 'nospec_r8')!r}, '--port', port, '--speed', 'instant']\n"
+        "runpy.run_module('specbench.replay', run_name='__main__')\n"
+    )
+    path = os.pathsep.join((str(tmp_path / "site"), str(Path(__file__).parent.parent)))
+    asked = RunRecord.open(RECORDS / "nospec_r8").config.replace(
+        {"engine.env": {"PYTHONPATH": path}, "workload.concurrency": [8], "workload.warmup": 0}
+    )
+    record = run(asked, tmp_path / "run")
+    assert (record.status.status, record.origin) == ("served", "measured")
+    (row,) = latency.table(record).rows
+    assert row.ok == 8
+    assert row.e2e_s and 0 < row.e2e_s.p50 < 4.0  # as recorded it would be 4.915 s
+    assert record.env["replay"] is None
+    assert "--max-running-requests" in record.command()
+    assert record.env["inputs_sha256"]["model"] is not None
+    assert record.env["gpu_telemetry"].startswith(("NVML", "no NVML on this machine: "))
+
+
 @pytest.mark.parametrize("name", ["0512_dflash_r8_exact", "oom_r8"])
 def test_a_refused_start_is_a_record_without_requests(tmp_path: Path, name: str) -> None:
     record = run(replay_of(name), tmp_path)

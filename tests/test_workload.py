@@ -55,7 +55,7 @@ def budget(limits: Mapping[Limit, Interval]) -> MemoryBudget:
 def test_a_closed_loop_is_warmup_then_every_load_at_every_length() -> None:
     steps = steps_of(config(input_tokens=[64, 1024], concurrency=[1, 8], requests=8, output_tokens=256).workload)
     assert [(s.name, s.phase, s.concurrency, s.input_tokens, s.max_new_tokens, s.requests) for s in steps] == [
-        ("warmup", "warmup", 1, 64, 16, 2),
+        ("warmup", "warmup", 2, 1024, 16, 2),  # together, at the longest input
         ("conc1-in64", "measured", 1, 64, 256, 8),
         ("conc8-in64", "measured", 8, 64, 256, 8),
         ("conc1-in1024", "measured", 1, 1024, 256, 8),

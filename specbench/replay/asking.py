@@ -21,6 +21,8 @@ STEP, INDEX, CONCURRENCY, RATE = (
     "X-Specbench-Concurrency",
     "X-Specbench-Rate",
 )
+#: "warmup" for requests that are in no figure.
+PHASE = "X-Specbench-Phase"
 #: Unix seconds at which the client began to send. Recorded times count from that moment, not from the arrival here,
 #: which comes later when many requests are sent at once.
 SENT = "X-Specbench-Sent"
@@ -57,6 +59,7 @@ def read_request(route: Route, body: Any, headers: Mapping[str, str]) -> Asked:
         request_rate=_number(headers.get(RATE), float),
         step=headers.get(STEP),
         index=_number(headers.get(INDEX), int),
+        warmup=headers.get(PHASE) == "warmup",
     )
     return Asked(
         ask=ask,

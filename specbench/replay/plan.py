@@ -2,7 +2,8 @@
 
 Same shape (concurrency or rate, input length, output length) and same index: the recorded request itself, `exact`.
 Otherwise the nearest recorded step of the same concurrency, its chunks cut or continued to the asked output: marked.
-Nothing of the same concurrency: refused, with what was recorded. A record without requests refuses everything.
+Nothing of the same concurrency: refused, with what was recorded (a warm-up, which is in no figure, is answered from
+another load). A record without requests refuses everything.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Ask:
     request_rate: float | None = None
     step: str | None = None
     index: int | None = None
+    warmup: bool = False  # in no figure: answered from another load rather than refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,9 @@ class Plan:
                 "so there are no latencies to replay"
             )
         steps = self._of_the_same_load(ask)
+        if not steps and ask.warmup and (served := [s for s in self.steps if s.name != self.crash_step]):
+            step = min(served, key=lambda s: (abs((s.concurrency or 0) - (ask.concurrency or 1)), _distance(s, ask)))
+            return self._of_step(step, ask, f"a warm-up by {_load(ask)} was not recorded, {step.words} is nearest")
         if not steps:
             return NotRecorded(f"{_load(ask)} was not recorded; recorded: {', '.join(s.words for s in self.steps)}")
         same = [s for s in steps if (s.input_tokens, s.max_new_tokens) == (ask.input_tokens, ask.max_new_tokens)]

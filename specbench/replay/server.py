@@ -24,6 +24,9 @@ from .asking import Asked, BadRequestError, read_request
 from .plan import Answer, NotRecorded, Plan
 from .player import Player
 
+#: A break that comes together with the last tokens would take them from a client that has not read them yet.
+_BREAK_AFTER_S = 0.05
+
 
 class Replay:
     """One record being played on one port."""
@@ -173,7 +176,8 @@ class Replay:
         elif answer.error.startswith(ERROR_EVENT):
             await response.write(answers.error_event(answer.error.removeprefix(ERROR_EVENT)) + answers.DONE)
         elif answer.chunks and request.transport is not None:
-            request.transport.abort()
+            await asyncio.sleep(_BREAK_AFTER_S)
+            request.transport.close()
             return response
         await response.write_eof()
         return response

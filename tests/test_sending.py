@@ -1,0 +1,166 @@
+"""Sending a workload: how many requests are in flight and when they come, seen by a server that counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from specbench.config import RunConfig
+from specbench.launch import free_port
+from specbench.sending import _arrivals, send
+from specbench.workload import steps_of
+
+
+@dataclass
+class Counting:
+    """A server that answers each request after a while, and keeps what it saw."""
+
+    takes_s: float
+    url: str = ""
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    arrived_s: list[float] = field(default_factory=list)
+    most_at_once: int = 0
+    flushed: int = 0
+    _now: int = 0
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        self.arrived_s.append(time.monotonic())
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        self.bodies.append(await request.json())
+        self.headers.append(dict(request.headers))
+        await asyncio.sleep(self.takes_s)
+        self._now -= 1
+        asked = self.bodies[-1]["sampling_params"]["max_new_tokens"]
+        meta_info = {"completion_tokens": asked, "finish_reason": {"type": "length"}}
+        return web.Response(body=b"data: " + json.dumps({"meta_info": meta_info}).encode() + b"\n\ndata: [DONE]\n\n")
+
+    async def flush(self, _: web.Request) -> web.StreamResponse:
+        self.flushed += 1
+        return web.Response(text="Cache flushed.\nmore")
+
+
+@contextmanager
+def counting(takes_s: float = 0.02) -> Iterator[Counting]:
+    """The server in a thread with a loop of its own."""
+    server = Counting(takes_s)
+    started, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        app = web.Application(client_max_size=2**24)
+        app.router.add_post("/generate", server.generate)
+        app.router.add_post("/flush_cache", server.flush)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        port = free_port("127.0.0.1")
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        server.url = f"http://127.0.0.1:{port}"
+        started.set()
+        await asyncio.to_thread(stop.wait)
+        await runner.cleanup()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield server
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def config(**workload: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {"name": "s", "engine": {"version": "0.5.16"}, "model": "m", "gpu": {"name": "h200"}, "workload": workload}
+    )
+
+
+def test_a_closed_loop_keeps_its_clients_busy_and_never_more() -> None:
+    asked = config(input_tokens=[32], output_tokens=5, concurrency=[3], requests=9, warmup=0)
+    with counting() as server:
+        sent = send(asked, server.url)
+    assert server.most_at_once == 3
+    assert [trace.index for trace in sent.traces] == list(range(9))
+    assert all(trace.ok and trace.output_tokens == 5 for trace in sent.traces)
+    # Three rounds of three: the second round is sent when the first has ended.
+    assert sorted(trace.sent_s for trace in sent.traces)[3] >= 0.02
+
+
+def test_prompts_are_exact_unique_and_marked_with_their_step() -> None:
+    asked = config(input_tokens=[32, 64], output_tokens=20, concurrency=[2], requests=4, warmup=1)
+    with counting(0.0) as server:
+        send(asked, server.url)
+    assert [len(body["input_ids"]) for body in server.bodies] == [64, *[32] * 4, *[64] * 4]
+    assert [body["sampling_params"]["max_new_tokens"] for body in server.bodies] == [16, *[20] * 8]
+    assert len({tuple(body["input_ids"]) for body in server.bodies}) == 9
+    steps = [headers["X-Specbench-Step"] for headers in server.headers]
+    assert steps == ["warmup", *["conc2-in32"] * 4, *["conc2-in64"] * 4]
+    assert {headers["X-Specbench-Phase"] for headers in server.headers[1:]} == {"measured"}
+
+
+def test_the_cache_is_flushed_before_each_measured_step_and_the_answer_kept() -> None:
+    asked = config(input_tokens=[8], output_tokens=1, concurrency=[1, 2], requests=2, warmup=1)
+    with counting(0.0) as server:
+        sent = send(asked, server.url)
+    assert server.flushed == 2
+    assert sent.flushes == {"conc1-in8": "HTTP 200: Cache flushed.", "conc2-in8": "HTTP 200: Cache flushed."}
+
+
+def test_an_open_loop_sends_at_its_times_whatever_the_server_does() -> None:
+    """40 requests/s against a server that takes 0.3 s: an open loop does not wait for answers."""
+    asked = config(input_tokens=[8], output_tokens=1, request_rate=[40.0], requests=12, warmup=0)
+    with counting(0.3) as server:
+        sent = send(asked, server.url)
+    (step,) = steps_of(asked.workload)
+    planned = _arrivals(step, seed=0)
+    assert planned[-1] < 1.0
+    for trace, at_s in zip(sent.traces, planned, strict=True):
+        assert trace.sent_s == pytest.approx(at_s, abs=0.1)
+        assert (trace.request_rate, trace.concurrency) == (40.0, None)
+    assert server.most_at_once > 4
+    assert all(trace.ok for trace in sent.traces)
+
+
+def test_progress_is_told_from_0_to_all() -> None:
+    told: list[tuple[str, int, int]] = []
+    asked = config(input_tokens=[8], output_tokens=1, concurrency=[1], requests=3, warmup=0)
+    with counting(0.0) as server:
+        send(
+            asked, server.url, progress=lambda *what: told.append(what), on_step=lambda name: told.append((name, -1, 0))
+        )
+    assert told == [("conc1-in8", -1, 0), *[("conc1-in8", done, 3) for done in range(4)]]
+
+
+def test_a_cancelled_workload_ends_soon_with_what_it_has() -> None:
+    asked = config(input_tokens=[8], output_tokens=1, concurrency=[1], requests=200, warmup=0)
+    cancel = threading.Event()
+    with counting(0.05) as server:
+        began = time.monotonic()
+        sent = send(asked, server.url, cancel=cancel, progress=lambda _, done, __: cancel.set() if done == 2 else None)
+    assert time.monotonic() - began < 5  # 200 requests would take 10 s
+    assert 2 <= len(sent.traces) < 50
+
+
+def test_a_dead_server_makes_every_request_a_failure() -> None:
+    asked = config(input_tokens=[8], output_tokens=1, concurrency=[2], requests=4, warmup=0)
+    sent = send(asked, f"http://127.0.0.1:{free_port('127.0.0.1')}")
+    assert len(sent.traces) == 4
+    assert all(trace.error and trace.error.startswith("no connection: ") for trace in sent.traces)
+    assert sent.flushes["conc2-in8"].startswith("failed: ")
+
+
+def test_a_request_that_takes_too_long_is_a_failure() -> None:
+    asked = config(input_tokens=[8], output_tokens=1, concurrency=[1], requests=1, warmup=0, request_timeout_s=0.1)
+    with counting(3.0) as server:
+        (trace,) = send(asked, server.url).traces
+    assert trace.error == "no end within 0.1 s, 0 tokens came"
