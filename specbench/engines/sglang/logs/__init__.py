@@ -11,6 +11,7 @@ whose it is, `assemble` pairs it with others.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ _LONGEST_EVIDENCE = 2000
 _ANYBODYS = frozenset(("cuda_oom", "runtime_error", "bad_arguments", "port_in_use"))
 
 #: Beginnings that no other engine's lines have, even when the rest of the line is missing.
-_SURELY_OURS = ("Mamba Cache is allocated", "KV Cache is allocated", "Load weight end", "max_total_num_tokens=")
+_SURELY_OURS = re.compile(r"(?:\A|\] )(?:Mamba Cache is all|KV Cache is all|Load weight end|max_total_num_tokens=)")
 
 #: The phase that a log has reached with a line of this kind.
 _REACHES = {
@@ -71,7 +72,7 @@ def recognised(log: ServerLog) -> bool:
         log.server_args, log.weights, log.state_pools, log.kv_pools, log.pool_ends, log.graphs, log.resolved,
         log.notices, log.ready_line, log.decode["line"], log.prefill["line"],
     )  # fmt: skip
-    looks_ours = any(line.text.startswith(_SURELY_OURS) for line in log.unread)
+    looks_ours = any(_SURELY_OURS.search(line.text) for line in log.unread)
     own = (failure.kind not in _ANYBODYS or "where" in failure.values for failure in log.failures)
     return any(structure) or looks_ours or any(own)
 
@@ -108,8 +109,8 @@ class _Understanding:
         if record is None:
             return
         if not record.whole:
-            self._unread.append(Line(line=record.line, text=record.text))
-        self._evidence[record.line] = record.text
+            self._unread.append(Line(line=record.line, text=message.shown(record.text)))
+        self._evidence[record.line] = message.shown(record.text)
         self._seen[record.kind.partition(":")[2] or record.kind] += 1
         if _PHASES.index(reached := _REACHES.get(record.kind, "unknown")) > _PHASES.index(self._progress):
             self._progress = reached
@@ -125,7 +126,7 @@ class _Understanding:
         self._records.append(record)
 
     def _note(self, notice: Notice, *, counted: bool = False) -> None:
-        self._evidence[notice.line] = notice.text
+        self._evidence.setdefault(notice.line, notice.text)
         if not counted:
             self._seen[notice.kind] += 1
         if self._seen[notice.kind] <= _MOST_NOTICES:

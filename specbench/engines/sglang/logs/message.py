@@ -27,9 +27,17 @@ class Message:
     line: int
     rank: str
     time: str | None
-    bracketed: bool
+    bracket: str | None  # what stands between the brackets before it; None: there are none
     text: str  # the message's own physical line
     rest: bytes  # the physical lines after it, as far as they were kept
+
+    @property
+    def bracketed(self) -> bool:
+        return self.bracket is not None
+
+    def shown(self, text: str) -> str:
+        """A text of this message (itself, or read over several lines) with what the log has in front of it."""
+        return f"[{self.bracket}] {text}" if self.bracket else text
 
     def following(self) -> tuple[str, ...]:
         """The lines after it, at most 48."""
@@ -68,7 +76,7 @@ def message_of(hit: Hit) -> Message:
         line=hit.line,
         rank=rank,
         time=time,
-        bracketed=hit.bracket is not None,
+        bracket=hit.bracket,
         text=_DOCKER_TAIL.sub("", text),
         rest=rest,
     )

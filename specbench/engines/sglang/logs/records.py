@@ -18,8 +18,8 @@ from .scan import LOOKALIKES
 
 _GRAPH = re.compile(r"Capture [\w -]{0,60}?graph")
 
-#: A wrapped line can be whole by its form and still go on: the figures that only a longer reading has.
-_GOES_ON = {"state_pool": "intermediate_ssm_state_cache"}
+#: A wrapped state line is whole by its form before the scratch comes: then a longer reading has more.
+_SCRATCH, _WRAPPED_BYTES = b"intermediate_", 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,10 @@ def record_of(message: Message) -> Record | None:
         longest = reading = reading.lstrip(" \t>")
         found = _read(reading)
         if found:
-            best = _record(message, reading, found)
-            more = _GOES_ON.get(best.kind)
-            if more is None or best.figures.get("scratch_ssm") is not None:
-                return best
-            if not message.rest.lstrip(b" \t").startswith(more.encode()):
+            best = best or _record(message, reading, found)
+            if found[0][1].get("scratch_ssm") is not None:
+                return _record(message, reading, found)
+            if best.kind != "state_pool" or _SCRATCH not in message.text.encode() + message.rest[:_WRAPPED_BYTES]:
                 return best
     if best is not None:
         return best

@@ -48,7 +48,7 @@ class Tracebacks:
         if " hit an exception" in text[:60]:
             self.end(progress)
             self._chain = _Chain(message.rank, message.line, message.text, fatal=True)
-            self.evidence[message.line] = message.text
+            self.evidence[message.line] = message.shown(message.text)
             tail = text.partition(" hit an exception: ")[2]
             if tail and not tail.startswith("Traceback"):
                 self._exception(message.line, tail, message)
@@ -93,7 +93,7 @@ class Tracebacks:
             alone = False
         if len(self._chain.exceptions) < 20:
             self._chain.exceptions.append((line, name, said[found.end() :] if found else said))
-            self.evidence[line] = message.text
+            self.evidence.setdefault(line, message.shown(message.text))
         if alone:
             self.end("unknown", alone=True)
 
