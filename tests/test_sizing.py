@@ -415,6 +415,20 @@ def test_a_model_without_state_has_tokens_only() -> None:
     assert found.verdict == "serves"
 
 
+def test_the_image_reserve_and_its_variable() -> None:
+    """0.5.18 keeps 100 MiB back: with a fixed number of slots, 1,600 tokens of 65,536 B."""
+    keep = config("0.5.23", speculative={"algorithm": "none"}, mem_fraction_static=0.8, max_mamba_cache_size=20)
+    none = config(
+        "0.5.23", speculative={"algorithm": "none"}, env=NO_RESERVE, mem_fraction_static=0.8, max_mamba_cache_size=20
+    )
+    kept, whole = figures(budget(keep, 94.40, WEIGHTS_GIB))[1], figures(budget(none, 94.40, WEIGHTS_GIB))[1]
+    assert kept is not None and whole is not None
+    assert whole - kept == 1600  # 100 × 2^20 / 65,536
+    wrong = config("0.5.23", env={"SGLANG_VLM_CACHE_SIZE_MB": "much"}, mem_fraction_static=0.8)
+    with pytest.raises(ConfigError, match="SGLANG_VLM_CACHE_SIZE_MB: got 'much'"):
+        budget(wrong, 94.40, WEIGHTS_GIB)
+
+
 # ── choosing the rule ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...budget_types import FreeMemory
+from ...errors import ConfigError
 from ...units import GIB
 from .resolve import DEFAULT_RATIO, Settings, server_args
 from .sizing import cell as cells
 from .sizing.cell import Cell, Slot
 from .sizing.contract import Demand
 
-_VLM_CACHE_MIB = "100"
-_FEATURE_CACHE_MIB = "1024"
+_VLM_CACHE_MIB = 100
+_FEATURE_CACHE_MIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +69,19 @@ def multimodal_reserve_gib(settings: Settings) -> float:
     if not (settings.rule.multimodal_reserve and settings.target.multimodal):
         return 0.0
     env = settings.config.engine.env
-    reserved_mib = int(env.get("SGLANG_VLM_CACHE_SIZE_MB", _VLM_CACHE_MIB))
+    reserved_mib = _mib(env, "SGLANG_VLM_CACHE_SIZE_MB", _VLM_CACHE_MIB)
     if server_args(settings.config).get("mm_feature_transport") in ("cuda_ipc", "cuda_vmm"):
-        reserved_mib += int(env.get("SGLANG_MM_FEATURE_CACHE_MB", _FEATURE_CACHE_MIB))
+        reserved_mib += _mib(env, "SGLANG_MM_FEATURE_CACHE_MB", _FEATURE_CACHE_MIB)
     return reserved_mib / 1024
+
+
+def _mib(env: Mapping[str, str], name: str, default: int) -> int:
+    value = env.get(name, str(default))
+    if not value.isdecimal():
+        raise ConfigError(
+            f"engine.env.{name}: got {value!r}; expected a whole number of MiB.\nCorrect it or leave it out."
+        )
+    return int(value)
 
 
 def rest_gib(settings: Settings, pre_bytes: int, post_bytes: int) -> float:
