@@ -203,7 +203,8 @@ class Replay:
 def _meta_info(asked: Asked, answer: Answer, at_s: float, total: int, *, final: bool) -> dict[str, Any]:
     mark = {**answer.mark, "t_s": at_s}
     if final:
-        return {**answer.meta_info, "specbench_replay": {**mark, "end_s": answer.end_s}}
+        told = {"completion_tokens": total, **answer.meta_info}
+        return {**told, "specbench_replay": {**mark, "end_s": answer.end_s}}
     return {
         "id": answer.meta_info.get("id"),
         "finish_reason": None,
