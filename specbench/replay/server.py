@@ -130,7 +130,7 @@ class Replay:
         self._player.drive(answer)
         if answer.http_status != 200:
             await self._player.until(began, answer.end_s)
-            text = answer.error or "the recorded run answered with an error"
+            text = (answer.error or "the recorded run answered so").removeprefix(f"HTTP {answer.http_status}: ")
             return web.json_response(answers.error_body(route, text, answer.http_status), status=answer.http_status)
         if asked.stream:
             return await self._stream(request, route, asked, answer, began)
