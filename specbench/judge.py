@@ -41,11 +41,13 @@ def logged_free(config: RunConfig, report: PoolReport) -> FreeMemory | None:
 
 
 def as_resolved(config: RunConfig, report: PoolReport) -> RunConfig:
-    """The configuration with the static fraction that the engine resolved, when none was given."""
+    """The configuration with the static fraction that the engine resolved, when the given one does not tell it."""
     fraction = report.requested.get("mem_fraction_static")
-    if config.memory.mem_fraction_static is not None or not isinstance(fraction, float):
+    told = config.memory.mem_fraction_static is not None and config.gpu.emulate is None
+    if told or not isinstance(fraction, float):
         return config
-    return config.replace({"memory.mem_fraction_static": fraction})
+    # The engine was started with the fraction that emulates the smaller card: it must not be scaled once more.
+    return config.replace({"memory.mem_fraction_static": fraction, "gpu.emulate": None})
 
 
 def _least(quantities: Iterable[Quantity]) -> Quantity | None:

@@ -89,6 +89,8 @@ def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Ro
             if term == "slack" and predicted is not None:
                 predicted = _shifted(predicted, _surplus(report, rank))
             seen = _observed_term(term, target, draft)
+            if term == "slack" and not _stands(budget, draft):
+                seen = _Seen()
             role: Role = "draft" if term in _DRAFT_TERMS else "target"
             yield _row(term, rank, role, basis, "bytes", predicted, seen)
         for limit in ("state_slots", "kv_tokens"):
@@ -140,6 +142,14 @@ def _slack(target: RankPools | None, draft: RankPools | None) -> _Seen:
         if captured is not None and captured < seen.line:
             return _sum(seen, _seen(target, "graphs"))
     return seen
+
+
+def _stands(budget: MemoryBudget, draft: RankPools | None) -> bool:
+    """Whether the last predicted pool was logged: what is free before that is not the slack."""
+    expected = budget.terms.get("draft_kv")
+    if expected is None or expected.bytes is None or expected.bytes.high == 0:
+        return True
+    return draft is not None and draft.kv is not None
 
 
 def _surplus(report: PoolReport, rank: str) -> int:

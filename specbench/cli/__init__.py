@@ -25,17 +25,17 @@ app = typer.Typer(
     ),
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("predict")(predict)
-app.command("run")(run)
-app.command("diagnose")(diagnose)
-app.command("report")(report)
-app.command("notebooks")(notebooks)
-app.command("import")(import_records)
-app.command("doctor")(doctor)
+app.command("predict", short_help="Pools and limits of a configuration, before any start.")(predict)
+app.command("run", short_help="Run a params file (one run or a campaign) and write the report.")(run)
+app.command("diagnose", short_help="Explain a record or a server log, and what to change.")(diagnose)
+app.command("report", short_help="Rebuild the pages of a folder from its records.")(report)
+app.command("notebooks", short_help="Refresh the notebooks, or check them.")(notebooks)
+app.command("import", short_help="Convert foreign recordings into records.")(import_records)
+app.command("doctor", short_help="What this machine can do.")(doctor)
 
 
 def _version(asked: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption
+from .options import JsonOption, StrictOption
 
 
 def diagnose(
@@ -15,13 +15,14 @@ def diagnose(
         Path,
         typer.Argument(metavar="RECORD|LOG", help="A record's folder, a server log (.log, .gz), or - for a paste."),
     ],
+    strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Explain a run: what each pool got, what was asked, resolved and served, why, and what to change.
 
     Works on a bare server log: specbench diagnose server.log
 
-    Exit code 0 when the server served what was asked, 1 when something fatal was found.
+    A server that failed is an answer too: exit code 0, unless --strict.
     """
     from ..diagnose import of_path
 
@@ -38,5 +39,5 @@ def diagnose(
         from .diagnosis_text import render
 
         render(found, Console())
-    if any(finding.severity == "fatal" for finding in found.findings):
+    if strict and any(finding.severity in ("fatal", "costly") for finding in found.findings):
         raise typer.Exit(1)

@@ -5,6 +5,9 @@ Log text is untrusted: it is printed as `rich.text.Text`, never as markup.
 
 from __future__ import annotations
 
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -12,12 +15,19 @@ from rich.text import Text
 
 from ..diagnose.types import Diagnosis, Finding, Remedy
 from ..engines.contract import RankPools
-from ..terms import LIMITS, Limit
-from ..units import Quantity, format_count, format_gib
+from ..show.figures import setting_text
+from ..terms import Basis, Limit
+from ..units import GIB, Interval, Quantity, format_count, format_gib
 
 _STYLES = {"served": "bold green", "refused": "bold red", "crashed": "bold red", "timed_out": "bold red"}
 _SEVERITY = {"fatal": "bold red", "costly": "yellow", "notice": "cyan"}
 _ASKED_SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
+_TITLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
+_EFFECTS: tuple[tuple[Limit, str], ...] = (
+    ("running_requests", "requests"),
+    ("state_slots", "slots"),
+    ("kv_tokens", "KV tokens"),
+)
 
 
 def render(diagnosis: Diagnosis, console: Console) -> None:
@@ -44,71 +54,92 @@ def _headline(diagnosis: Diagnosis) -> Text:
 
 
 def _limits(diagnosis: Diagnosis) -> Table:
-    table = Table(title="asked → resolved → served", title_justify="left", title_style="bold")
-    for header in ("", "asked", f"resolved ({diagnosis.origin})"):
-        table.add_column(header, justify="left" if not header else "right")
-    for basis in diagnosis.budgets:
-        table.add_column(f"predicted ({_basis(basis)})", justify="right")
-    table.add_column("served", justify="right")
+    """One predicted column, on the better founded basis; the other one is counted in the footnotes."""
+    basis: Basis | None = next((b for b in ("measured", "config") if b in diagnosis.budgets), None)
+    table = Table(title="\nasked → resolved → served", box=SIMPLE_HEAD, **_TITLE)
+    for header in ("", "asked", "predicted" if basis is None else f"predicted from\n{_short(basis)}"):
+        table.add_column(header, no_wrap=True, justify="right" if header else "left")
+    for word in ("resolved", "served"):
+        table.add_column(f"{word}\n({diagnosis.origin})", justify="right", no_wrap=True)
     for limit in _ASKED_SHOWN:
         asked = diagnosis.requested.get(limit)
-        row = [limit, format_count(asked if isinstance(asked, int) else None, unknown="not given")]
-        row.append(format_count(diagnosis.resolved.get(limit)))
-        for budget in diagnosis.budgets.values():
-            predicted = budget.limits.get(limit)
-            row.append(
-                _interval(predicted.value.low, predicted.value.high)
-                if predicted and predicted.value
-                else "not predicted"
-            )
-        row.append(format_count(diagnosis.served, unknown="not logged") if limit == "running_requests" else "")
-        table.add_row(*row)
-    table.caption = "; ".join(f"{limit}: {LIMITS[limit]}" for limit in _ASKED_SHOWN[:3])
-    table.caption_justify = "left"
+        predicted = diagnosis.budgets[basis].limits.get(limit) if basis else None
+        table.add_row(
+            limit,
+            format_count(asked if isinstance(asked, int) else None, unknown="not given"),
+            _interval(predicted.value) if predicted and predicted.value else "not predicted",
+            format_count(diagnosis.resolved.get(limit)),
+            format_count(diagnosis.served) if limit == "running_requests" else "",
+        )
     return table
 
 
-def _basis(basis: str) -> str:
+def _short(basis: Basis) -> str:
+    return "the config" if basis == "config" else "logged memory"
+
+
+def _basis(basis: Basis) -> str:
     return "from the configuration alone" if basis == "config" else "with the logged free memory"
 
 
-def _interval(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,} … {high:,}"
+def _interval(interval: Interval) -> str:
+    return f"{interval.point:,}" if interval.is_exact else f"{interval.low:,} to {interval.high:,}"
 
 
 def _pools(diagnosis: Diagnosis) -> Table:
-    table = Table(title=f"pools, per rank ({diagnosis.origin}, GiB = 2^30 B)", title_justify="left", title_style="bold")
-    for header in ("rank", "role"):
-        table.add_column(header)
-    columns = ("weights", "slots", "conv", "ssm", "scratch ssm", "scratch conv", "tokens", "KV", "graphs", "free after")
-    for header in columns:
-        table.add_column(header, justify="right")
-    for pools in diagnosis.pools.ranks:
-        table.add_row(pools.rank or "–", pools.role, *_figures(pools))
+    """Terms down, ranks across; ranks that log the same are one column."""
+    title = f"\npools per rank ({diagnosis.origin}; sizes in GiB = 2^30 B)"
+    table = Table(title=title, box=SIMPLE_HEAD, **_TITLE)
+    table.add_column("", no_wrap=True)
+    columns = _grouped(diagnosis.pools.ranks)
+    for ranks in columns:
+        table.add_column(f"{ranks[0].role}{_ranks(ranks)}", justify="right", no_wrap=True)
+    figures = [[*_figures(ranks[0]), ("free after its pools", _free(ranks))] for ranks in columns]
+    for row, (name, _) in enumerate(figures[0]):
+        table.add_row(name, *(column[row][1] for column in figures))
     return table
 
 
-def _figures(pools: RankPools) -> list[str]:
+def _grouped(ranks: tuple[RankPools, ...]) -> list[list[RankPools]]:
+    """Ranks of one role that log the same pools, together. Free memory may differ: that is no disagreement."""
+    groups: list[list[RankPools]] = []
+    for pools in ranks:
+        same = next((g for g in groups if g[0].role == pools.role and _figures(g[0]) == _figures(pools)), None)
+        if same is not None:
+            same.append(pools)
+        else:
+            groups.append([pools])
+    return groups
+
+
+def _free(ranks: list[RankPools]) -> str:
+    sizes = sorted({_size(pools.available) for pools in ranks})
+    return sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+
+def _ranks(ranks: list[RankPools]) -> str:
+    named = [pools.rank for pools in ranks if pools.rank]
+    if not named:
+        return ""
+    return f"\n{named[0]}" if len(named) == 1 else f"\n{named[0]} … {named[-1]} ({len(named)} ranks)"
+
+
+def _figures(pools: RankPools) -> list[tuple[str, str]]:
     return [
-        _size(pools.weights),
-        _count(pools.state_slots),
-        _size(pools.state_conv),
-        _size(pools.state_ssm),
-        _size(pools.scratch_ssm),
-        _size(pools.scratch_conv),
-        _count(pools.kv_tokens),
-        _size(pools.kv),
-        _size(pools.graphs),
-        _size(pools.available),
+        ("weights", _size(pools.weights)),
+        ("state slots", format_count(pools.state_slots, unknown="·")),
+        ("state conv", _size(pools.state_conv)),
+        ("state ssm", _size(pools.state_ssm)),
+        ("scratch ssm", _size(pools.scratch_ssm)),
+        ("scratch conv", _size(pools.scratch_conv)),
+        ("KV tokens", format_count(pools.kv_tokens, unknown="·")),
+        ("KV", _size(pools.kv)),
+        ("graphs", _size(pools.graphs)),
     ]
 
 
 def _size(quantity: Quantity | None) -> str:
-    return "·" if quantity is None else f"{quantity.bytes / 2**30:.2f}"
-
-
-def _count(value: int | None) -> str:
-    return format_count(value, unknown="·")
+    return "·" if quantity is None else f"{quantity.bytes / GIB:.2f}"
 
 
 def _finding(finding: Finding) -> Panel:
@@ -123,27 +154,16 @@ def _finding(finding: Finding) -> Panel:
     return Panel(Group(*parts), title=title, title_align="left", border_style=style.rpartition(" ")[2])
 
 
-def _remedies(remedies: tuple[Remedy, ...]) -> Table:
-    table = Table(title="remedies (effect predicted)", title_justify="left", title_style="bold", expand=True)
-    table.add_column("change", ratio=4, overflow="fold")
-    for header in ("requests", "slots", "KV tokens"):
-        table.add_column(header, justify="right")
-    table.add_column("cost", ratio=3)
+def _remedies(remedies: tuple[Remedy, ...]) -> Group:
+    parts: list[RenderableType] = [Text("\nremedies, each tried by the prediction", style="bold")]
     for remedy in remedies:
-        change = Text("\n".join(f"--set {key}={value}" for key, value in remedy.set.items()))
-        if remedy.flags:
-            change.append(f"\n{remedy.flags}", style="dim")
-        note = Text(remedy.note)
-        if remedy.changes_results:
-            note.append("\nchanges results", style="yellow")
-        table.add_row(
-            change,
-            format_count(remedy.predicted.get("running_requests"), unknown="not predicted"),
-            format_count(remedy.predicted.get("state_slots"), unknown="not predicted"),
-            format_count(remedy.predicted.get("kv_tokens"), unknown="not predicted"),
-            note,
+        parts.append(Text(f"→ {remedy.flags or 'no server flag'}", style="green"))
+        parts.append(Text("  " + " ".join(f"--set {key}={setting_text(value)}" for key, value in remedy.set.items())))
+        effect = "; ".join(
+            f"{format_count(remedy.predicted.get(limit), unknown='not predicted')} {name}" for limit, name in _EFFECTS
         )
-    return table
+        parts.append(Text(f"  {effect} (predicted {_basis(remedy.basis)}). {remedy.note}.", style="dim"))
+    return Group(*parts)
 
 
 def _footnotes(diagnosis: Diagnosis, console: Console) -> None:

@@ -19,3 +19,6 @@ SetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Exit with 1 unless everything that was asked is served (for scripts).")
+]

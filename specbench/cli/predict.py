@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption, ParamsArgument, SetOption
+from .options import JsonOption, ParamsArgument, SetOption, StrictOption
 
 
 def predict(
@@ -20,13 +20,14 @@ def predict(
         float | None,
         typer.Option("--post-gib", metavar="GIB", help="Free when the pools are sized, as measured (smallest rank)."),
     ] = None,
+    strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Predict pools and limits of a configuration: no GPU, no engine, no measurement needed.
 
     Example: specbench predict params/story/tp1-8.yaml --set memory.max_running_requests=4
 
-    Exit code 0 when it serves what was asked, 1 when it is capped or refused.
+    A refused configuration is an answer too: exit code 0, unless --strict.
     """
     from ..budget import predict as budget_of
     from ..params import load_run
@@ -49,5 +50,5 @@ def predict(
         from .budget_text import render
 
         render(budget, Console())
-    if budget.verdict != "serves":
+    if strict and budget.verdict != "serves":
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption, ParamsArgument, SetOption
+from .options import JsonOption, ParamsArgument, SetOption, StrictOption
 
 
 def run(
@@ -16,7 +16,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder of the campaign; default runs/<campaign>.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless every configuration served.")] = False,
+    strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Run every configuration of a params file, diagnose each, and write HTML pages.

@@ -51,10 +51,10 @@ class _Change:
 
 
 def remedies(situation: Situation, *, most: int = 6) -> tuple[Remedy, ...]:
-    """At most `most` remedies: single changes first, pairs only when few single ones work."""
+    """At most `most` remedies: changes of the server, asking for less, more GPUs; pairs of changes to fill up."""
     found: list[Remedy] = []
-    for group in (_server_changes(situation), _ask_less(situation), _pairs(situation), _more_gpus(situation)):
-        if group is not None:
+    for group in (_server_changes(situation), _ask_less(situation), _more_gpus(situation), _pairs(situation)):
+        if len(found) < most:
             found.extend(_working(situation, group))
     return tuple(found[:most])
 
@@ -83,6 +83,9 @@ def _tried(situation: Situation, change: _Change) -> Remedy | None:
     running = _point(budget, "running_requests")
     if budget.verdict != "serves" or running is None or running < change.wanted:
         return None
+    tokens = _point(budget, "kv_tokens")
+    if tokens is None or tokens < _needed_tokens(config, change.wanted):
+        return None
     slack = budget.terms["slack"].bytes
     if slack is None or slack.point < max(LEAST_SLACK_BYTES, situation.graphs_bytes + GIB):
         return None
@@ -95,6 +98,18 @@ def _tried(situation: Situation, change: _Change) -> Remedy | None:
         note=f"{change.note}; leaves {format_gib(slack.point)} for graphs and activations",
         changes_results=change.changes_results,
     )
+
+
+def _needed_tokens(config: RunConfig, requests: int) -> int:
+    """KV tokens without which a remedy is none: every request of the workload at once, and one whole context.
+
+    A pool of a thousand tokens "serves" eight requests to the letter and nobody in practice.
+    """
+    workload = config.workload
+    at_once = 0
+    if workload.requests:
+        at_once = requests * (max(workload.input_tokens) + workload.output_tokens)
+    return max(at_once, config.memory.context_length or 0)
 
 
 def _point(budget: MemoryBudget, limit: Limit) -> int | None:
@@ -128,9 +143,12 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
     )
     if not memory.disable_radix_cache:
         change: dict[str, Any] = {"memory.disable_radix_cache": True, **extra}
+        note = "one slot per request; no prefix is reused"
         if memory.mamba_radix_cache_strategy != "auto":
-            change["memory.mamba_radix_cache_strategy"] = "auto"  # ≤ 0.5.13 refuses extra_buffer without a radix cache
-        yield (_Change(change, "one slot per request; no prefix is reused", wanted),)
+            # Up to 0.5.13 extra_buffer is refused without a radix cache.
+            change["memory.mamba_radix_cache_strategy"] = "auto"
+            note += " (without the strategy's flag)"
+        yield (_Change(change, note, wanted),)
     yield _fewer_drafts(situation, extra)
     fraction = memory.mem_fraction_static
     if fraction is not None:
@@ -163,8 +181,8 @@ def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Chan
         if fewer < 2:
             continue
         change: dict[str, Any] = {"speculative.num_draft_tokens": fewer, **extra}
-        if section.num_steps is not None:
-            change["speculative.num_steps"] = fewer - 1
+        if section.num_steps is not None and section.num_steps == width - 1:
+            change["speculative.num_steps"] = fewer - 1  # the EAGLE family drafts a chain: width = steps + 1
         changes.append(
             _Change(
                 change,
