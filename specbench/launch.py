@@ -94,13 +94,16 @@ class Server:
         if self._supervisor.poll() is None:
             self._say("stop")
             self._gone.wait(GRACE_S + _GONE_TIMEOUT_S)
-        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
-            if pipe is self._supervisor.stdout:
-                self._supervisor.wait(GRACE_S)
-                self._reader.join(GRACE_S)
-            with contextlib.suppress(OSError):
-                if pipe:
-                    pipe.close()
+        assert self._supervisor.stdin and self._supervisor.stdout
+        with contextlib.suppress(OSError):
+            self._supervisor.stdin.close()
+        try:
+            self._supervisor.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._supervisor.kill()  # the engine's own process dies with it
+            self._supervisor.wait()
+        self._reader.join(GRACE_S)
+        self._supervisor.stdout.close()
 
     def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:
         """How it ended, from the process and the log. Ask after `stop`.

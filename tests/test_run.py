@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -161,6 +162,16 @@ def test_a_load_only_replay_says_so_and_sends_nothing(tmp_path: Path) -> None:
     assert any("load only: no request was recorded" in note for note in record.status.notes)
     info = record.server_info()
     assert info and info["max_total_num_tokens"] == 429666
+
+
+def test_a_run_inside_a_running_event_loop_works_as_in_a_notebook(tmp_path: Path) -> None:
+    asked = replay_of("nospec_r8", **{"workload.concurrency": [8], "workload.warmup": 0})
+
+    async def cell() -> RunRecord:
+        return run(asked, tmp_path)
+
+    (row,) = latency.table(asyncio.run(cell())).rows
+    assert (row.ok, row.failed) == (8, 0)
 
 
 def test_a_replay_of_another_configuration_states_the_differences(tmp_path: Path) -> None:
