@@ -88,7 +88,7 @@ def _interval(interval: Interval) -> str:
 
 def _pools(diagnosis: Diagnosis) -> Table:
     """Terms down, ranks across; ranks that log the same are one column."""
-    title = f"\npools per rank ({diagnosis.origin}; sizes in GiB = 2^30 B)"
+    title = f"\npools per rank, GiB = 2^30 B ({diagnosis.origin})"
     table = Table(title=title, box=SIMPLE_HEAD, **_TITLE)
     table.add_column("", no_wrap=True)
     columns = _grouped(diagnosis.pools.ranks)

@@ -26,7 +26,7 @@ LEAST_SLACK_BYTES = 2 * GIB
 
 #: Tried in this order: what costs no accuracy and no hardware first.
 _RATIOS = (0.9, 1.5, 2.5, 4.0, 8.0)
-_FRACTION_STEPS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2)
+_FRACTION_STEPS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 _TP_SIZES = (2, 4, 8)
 _SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "max_input_tokens")
 
