@@ -77,7 +77,7 @@ async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Rece
     except TimeoutError:
         got.error = f"no end within {sent.timeout_s:g} s, {got.output_tokens} tokens came"
     except aiohttp.ClientConnectorError as error:
-        got.error = f"no connection: {error}"
+        got.error = f"no connection: {type(error.os_error).__name__}"
     except (aiohttp.ClientError, OSError) as error:
         got.error = f"the connection broke after {got.output_tokens} tokens: {_words(error)}"
     got.end_s = time.perf_counter() - began
@@ -147,4 +147,6 @@ def _message(data: Mapping[str, Any]) -> str:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the response was not completed"
     return str(error) or type(error).__name__
