@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 #: YAML has lists, a frozen value wants tuples.
 _AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
@@ -111,13 +111,32 @@ class WorkloadSection(Section):
     request_rate: Rates | None = Field(
         None, description="open loop instead: requests per second; each a step of its own"
     )
-    requests: Annotated[int, Field(ge=0)] = Field(8, description="requests per step; 0: load the server only")
+    requests: Annotated[int, Field(ge=0)] | Counts = Field(
+        8, description="requests per step, or a list: one figure per load; 0: load the server only"
+    )
     warmup: Annotated[int, Field(ge=0)] = Field(2, description="requests before the measured steps, not in the figures")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of prompts and arrivals")
     allow_overflow: bool = Field(False, description="send requests that cannot fit, to see the engine's own error")
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
         600.0, description="seconds until a request counts as failed"
     )
+
+    @model_validator(mode="after")
+    def _a_figure_per_load(self) -> WorkloadSection:
+        loads = len(self.request_rate or self.concurrency)
+        if isinstance(self.requests, tuple) and len(self.requests) != loads:
+            raise ValueError(f"requests has {len(self.requests)} figures for {loads} loads (concurrency, request_rate)")
+        return self
+
+    @property
+    def load_only(self) -> bool:
+        """Whether the server is started and no request is sent."""
+        return self.requests == 0
+
+    def requests_per_load(self) -> tuple[int, ...]:
+        """Requests of every concurrency (or rate), in their order."""
+        loads = len(self.request_rate or self.concurrency)
+        return self.requests if isinstance(self.requests, tuple) else (self.requests,) * loads
 
 
 class RunConfig(Section):

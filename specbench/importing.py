@@ -153,12 +153,13 @@ def _workload(traces: Sequence[RequestTrace]) -> dict[str, Any]:
     shapes = list(of_step.values())
     shape = max(dict.fromkeys(shapes), key=shapes.count)
     chosen = [trace for trace in measured if of_step[trace.step] == shape]
-    steps = [trace.step for trace in chosen]
+    loads = list(dict.fromkeys(trace.concurrency for trace in chosen))
+    sent = [sum(trace.concurrency == load for trace in chosen) for load in loads]
     return {
         "input_tokens": [shape[0]],
         "output_tokens": shape[1],
-        "concurrency": list(dict.fromkeys(trace.concurrency for trace in chosen)),
-        "requests": max(steps.count(step) for step in steps),
+        "concurrency": loads,
+        "requests": sent[0] if len(set(sent)) == 1 else sent,
         "warmup": len(traces) - len(measured),
     }
 

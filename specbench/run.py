@@ -128,7 +128,7 @@ def _observe(
 
 def _has_something_to_send(config: RunConfig, replayed: RunRecord | None) -> bool:
     """Of a load-only recording only requests that cannot fit have an answer: the engine's error."""
-    if config.workload.requests == 0:
+    if config.workload.load_only:
         return False
     return replayed is None or bool(replayed.requests()) or config.workload.allow_overflow
 
@@ -136,17 +136,20 @@ def _has_something_to_send(config: RunConfig, replayed: RunRecord | None) -> boo
 def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
     notes = []
     workload = config.workload
-    for clients in workload.concurrency if workload.request_rate is None else ():
-        if 0 < workload.requests < clients:
-            notes.append(f"{workload.requests} requests cannot keep {clients} clients busy: fewer ran at once")
-    if workload.requests == 0:
+    loads = (
+        zip(workload.concurrency, workload.requests_per_load(), strict=True) if workload.request_rate is None else ()
+    )
+    for clients, requests in loads:
+        if 0 < requests < clients:
+            notes.append(f"{requests} requests cannot keep {clients} clients busy: fewer ran at once")
+    if workload.load_only:
         notes.append("load only: workload.requests is 0, so there are no latencies")
     if replayed is None:
         return notes
     speed = config.engine.replay_speed
     pace = "at once" if speed == "instant" else f"{speed:g} times as fast as recorded"
     notes.append(f"replay of the record {replayed.name}, {pace}; all times of requests are in recorded time")
-    if workload.requests and not replayed.requests():
+    if not workload.load_only and not replayed.requests():
         notes.append("the replayed record is load only: no request was recorded, so the workload has no latencies")
     notes += [note for note in replayed.status.notes if not note.startswith(("phases:", "load only:", "replay of"))]
     return notes

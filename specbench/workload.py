@@ -34,7 +34,7 @@ def steps_of(workload: WorkloadSection) -> tuple[Step, ...]:
     Warm-up requests run together, as many at once as the largest load, so that kernels for batches are compiled before
     anything is measured.
     """
-    if workload.requests == 0:
+    if workload.load_only:
         return ()
     steps: list[Step] = []
     if workload.warmup:
@@ -55,7 +55,7 @@ def steps_of(workload: WorkloadSection) -> tuple[Step, ...]:
         else [(f"rate{rate:g}", None, rate) for rate in workload.request_rate]
     )
     for tokens in workload.input_tokens:
-        for name, clients, rate in loads:
+        for (name, clients, rate), requests in zip(loads, workload.requests_per_load(), strict=True):
             steps.append(
                 Step(
                     name=f"{name}-in{tokens}",
@@ -64,7 +64,7 @@ def steps_of(workload: WorkloadSection) -> tuple[Step, ...]:
                     request_rate=rate,
                     input_tokens=tokens,
                     max_new_tokens=workload.output_tokens,
-                    requests=workload.requests,
+                    requests=requests,
                 )
             )
     return tuple(steps)
@@ -77,7 +77,7 @@ def check_fit(config: RunConfig, budget: MemoryBudget | None) -> list[str]:
     cannot fit in the best case is called impossible.
     """
     workload = config.workload
-    if workload.requests == 0:
+    if workload.load_only:
         return []
     limits = {limit: _upper(budget, limit) for limit in ("context_len", "kv_tokens", "max_input_tokens")}
     context = config.memory.context_length or limits["context_len"]

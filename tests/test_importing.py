@@ -133,7 +133,7 @@ def test_what_the_recorded_configurations_say() -> None:
     assert nemo.model.startswith("nvidia/")  # the second --model-path counts
     assert RunRecord.open(RECORDS / "tp4_dflash_r8").config.gpu.count == 4
     full = RunRecord.open(RECORDS / "dflash_r8_full").config.workload
-    assert (full.input_tokens, full.output_tokens, full.concurrency, full.requests) == ((1024,), 256, (1, 8), 8)
+    assert (full.input_tokens, full.output_tokens, full.concurrency, full.requests) == ((1024,), 256, (1, 8), (2, 8))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def replay_of(name: str, **changes: Any) -> RunConfig:
 
 def test_a_served_run_leaves_a_record_in_recorded_time(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    asked = replay_of("dflash_r8", **{"workload.warmup": 1})
+    asked = replay_of("dflash_r8", **{"workload.warmup": 1, "workload.requests": 8})
     record = run(asked, tmp_path / "run", lambda *what: told.append(what))
     assert record.folder == tmp_path / "run" / "record"
     assert record.config == asked
@@ -68,7 +68,10 @@ def test_a_served_run_leaves_a_record_in_recorded_time(tmp_path: Path) -> None:
 
 def test_at_a_speed_times_are_multiplied_back(tmp_path: Path) -> None:
     """100 times as fast: the recorded 40 s of 8 clients pass in 0.4 s; a chunk is late by a few real milliseconds."""
-    asked = replay_of("dflash_r8", **{"engine.replay_speed": 100.0, "workload.concurrency": [8], "workload.warmup": 0})
+    asked = replay_of(
+        "dflash_r8",
+        **{"engine.replay_speed": 100.0, "workload.concurrency": [8], "workload.requests": 8, "workload.warmup": 0},
+    )
     began = time.monotonic()
     record = run(asked, tmp_path)
     assert time.monotonic() - began < 20
@@ -91,7 +94,7 @@ def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path) -> Non
     )
     path = os.pathsep.join((str(tmp_path / "site"), str(Path(__file__).parent.parent)))
     asked = RunRecord.open(RECORDS / "nospec_r8").config.replace(
-        {"engine.env": {"PYTHONPATH": path}, "workload.concurrency": [8], "workload.warmup": 0}
+        {"engine.env": {"PYTHONPATH": path}, "workload.concurrency": [8], "workload.requests": 8, "workload.warmup": 0}
     )
     record = run(asked, tmp_path / "run")
     assert (record.status.status, record.origin) == ("served", "measured")
@@ -165,7 +168,7 @@ def test_a_load_only_replay_says_so_and_sends_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_inside_a_running_event_loop_works_as_in_a_notebook(tmp_path: Path) -> None:
-    asked = replay_of("nospec_r8", **{"workload.concurrency": [8], "workload.warmup": 0})
+    asked = replay_of("nospec_r8", **{"workload.concurrency": [8], "workload.requests": 8, "workload.warmup": 0})
 
     async def cell() -> RunRecord:
         return run(asked, tmp_path)
@@ -187,7 +190,7 @@ def test_fewer_requests_than_clients_is_noted(tmp_path: Path) -> None:
 
 
 def test_a_replay_of_a_replay_gives_the_same_figures(tmp_path: Path) -> None:
-    asked = replay_of("nospec_r8", **{"workload.concurrency": [8], "workload.warmup": 0})
+    asked = replay_of("nospec_r8", **{"workload.concurrency": [8], "workload.requests": 8, "workload.warmup": 0})
     first = run(asked, tmp_path / "first")
     second = run(asked.replace({"engine.replay": str(tmp_path / "first")}), tmp_path / "second")
     assert [t.chunks for t in second.requests()] == [t.chunks for t in first.requests()]
@@ -211,6 +214,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path: Path, numb
             "engine.replay": str(source),
             "engine.replay_speed": 1.0,
             "workload.concurrency": [8],
+            "workload.requests": 8,
             "workload.warmup": 0,
         }
     )

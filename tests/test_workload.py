@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from specbench.budget_types import FreeMemory, MemoryBudget, PredictedLimit
-from specbench.config import RunConfig
+from specbench.config import RunConfig, WorkloadSection
 from specbench.prompts import FIRST_ID, LAST_ID, token_ids
 from specbench.sending import _arrivals
 from specbench.terms import Limit
@@ -132,3 +133,10 @@ def test_what_is_not_known_refuses_nothing() -> None:
     unknown = config(input_tokens=[10_000_000]).replace({"memory.context_length": None})
     assert check_fit(unknown, None) == []
     assert check_fit(config(requests=0, input_tokens=[99_999]), None) == []
+
+
+def test_requests_may_differ_per_load() -> None:
+    workload = WorkloadSection(concurrency=(1, 8), requests=(2, 8), warmup=0)
+    assert [step.requests for step in steps_of(workload)] == [2, 8]
+    with pytest.raises(ValidationError, match="3 figures for 2 loads"):
+        WorkloadSection(concurrency=(1, 8), requests=(2, 8, 8))

@@ -107,7 +107,7 @@ def _needed_tokens(config: RunConfig, requests: int) -> int:
     """
     workload = config.workload
     at_once = 0
-    if workload.requests:
+    if not workload.load_only:
         at_once = requests * (max(workload.input_tokens) + workload.output_tokens)
     return max(at_once, config.memory.context_length or 0)
 
