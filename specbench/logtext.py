@@ -9,12 +9,11 @@ Memory stays flat: one block at a time, and a line longer than `LONGEST_LINE` is
 from __future__ import annotations
 
 import codecs
-import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -25,6 +24,7 @@ LONGEST_LINE = 1 << 20
 LOOKAHEAD_LINES = 48
 _LOOKAHEAD_BYTES = 1 << 18
 
+_GZIP = b"\x1f\x8b\x08"
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_a-z])")
 _CRLF = re.compile(rb"\r(?:\r{0,2}\n)")  # one literal first: searching for it is a memchr
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -117,33 +117,43 @@ def _lookahead_start(text: bytes) -> int:
 
 def _chunks(source: Source) -> Iterator[bytes]:
     if isinstance(source, (str, Path)):
-        with closing(_open(Path(source))) as stream:
-            yield from _read(stream)
+        with Path(source).open("rb") as stream:
+            yield from _unpacked(_read(stream))
     elif hasattr(source, "read"):
-        yield from _read(cast(_Readable, source))
+        yield from _unpacked(_read(cast(_Readable, source)))
     else:
         yield from _joined(source)
 
 
-def _open(path: Path) -> BinaryIO:
-    stream = path.open("rb")
-    magic = stream.read(2)
-    stream.seek(0)
-    if magic == b"\x1f\x8b":
-        stream.close()
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return stream
-
-
 def _read(stream: _Readable) -> Iterator[bytes]:
-    while True:
-        try:
-            chunk = stream.read(CHUNK_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile):  # a compressed log that was cut off: what came so far counts
-            return
-        if not chunk:
-            return
+    while chunk := stream.read(CHUNK_BYTES):
         yield chunk if isinstance(chunk, bytes) else str(chunk).encode("utf-8", "surrogatepass")
+
+
+def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """gzip (told by its first bytes) unpacked, piece by piece; everything else as it is.
+
+    Of a file that was cut off or damaged everything up to there counts, which is why this is not `gzip.open`.
+    """
+    first = next(chunks, b"")
+    if first[: len(_GZIP)] != _GZIP:
+        yield from chain((first,) if first else (), chunks)
+        return
+    unpack = zlib.decompressobj(wbits=31)
+    for chunk in chain((first,), chunks):
+        packed = chunk
+        while packed:
+            try:
+                text = unpack.decompress(packed, CHUNK_BYTES)
+            except zlib.error:
+                return
+            if text:
+                yield text
+            packed = unpack.unconsumed_tail
+            if unpack.eof:  # several members in a row: rotated logs put together
+                packed, unpack = unpack.unused_data, zlib.decompressobj(wbits=31)
+    if text := unpack.flush():
+        yield text
 
 
 def _joined(lines: Iterable[bytes | str]) -> Iterator[bytes]:

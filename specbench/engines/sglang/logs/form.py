@@ -27,7 +27,9 @@ _TYPES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "word": (r"[^\s,]{1,200}", str),
     "text": (r".{1,200}?", str),
     "ints": (r"\[[0-9, ]*\]", lambda text: tuple(int(number[:18]) for number in re.findall("[0-9]+", text))),
+    "role": ("target|draft", str),
     "draft": ("draft", str),
+    "what": ("decode|verify|prefill|extend|piecewise", str),
     "prefill": ("prefill", str),
     "bool": (r"True|False", lambda text: text == "True"),
 }
@@ -47,18 +49,33 @@ class Form:
         """The literal texts by which a line of this form is found."""
         return self.begins or (re.split(r"\{|\[\[", self.template, maxsplit=1)[0],)
 
-    def read(self, text: str) -> dict[str, Any] | None:
-        """The figures of `text` (None for those of absent optional parts), or None when it has another form."""
-        pattern, converters = _compiled(self.template)
+    def read(self, text: str, *, squeezed: bool = False) -> dict[str, Any] | None:
+        """The figures of `text` (None for those of absent optional parts), or None when it has another form.
+
+        `squeezed`: the text has lost all its spaces (see `squeeze`); the form is compared without its own.
+        """
+        pattern, converters = _compiled(self.template, squeezed)
         found = pattern.match(text)
         if found is None:
             return None
         return {name: None if value is None else converters[name](value) for name, value in found.groupdict().items()}
 
+    def can_begin(self, text: str, *, squeezed: bool = False) -> bool:
+        return text.startswith(tuple(map(squeeze, self.heads)) if squeezed else self.heads)
+
+
+def squeeze(text: str) -> str:
+    """Without spaces: of a line that a terminal broke nobody knows where it had one."""
+    return text.replace(" ", "")
+
 
 @cache
-def _compiled(template: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], Any]]]:
-    pattern, converters, at = [], {}, 0
+def _compiled(template: str, squeezed: bool) -> tuple[re.Pattern[str], dict[str, Callable[[str], Any]]]:
+    if squeezed:
+        template = squeeze(template)
+    pattern: list[str] = []
+    converters: dict[str, Callable[[str], Any]] = {}
+    at = 0
     for piece in _PIECE.finditer(template):
         pattern.append(re.escape(template[at : piece.start()]))
         at = piece.end()
@@ -69,4 +86,4 @@ def _compiled(template: str) -> tuple[re.Pattern[str], dict[str, Callable[[str],
         else:
             pattern.append(_PUNCTUATION[piece.group()])
     pattern.append(re.escape(template[at:]))
-    return re.compile("".join(pattern) + r"(?!\w)"), converters
+    return re.compile("".join(pattern) + ("" if squeezed else r"(?!\w)")), converters

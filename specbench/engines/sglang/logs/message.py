@@ -45,7 +45,7 @@ class Message:
         return tuple(as_text(line) for line in lines[:_FOLLOWING])
 
     def readings(self) -> Iterator[str]:
-        """The message as one line; then with the next lines joined to it, with a space and without one."""
+        """The message as one line; then with the next line joined to it, with the next two, …"""
         yield self.text
         parts = [self.text.rstrip()]
         for line in self.following()[:_MOST_WRAPS]:
@@ -53,7 +53,6 @@ class Message:
                 return
             parts.append(line.strip())
             yield " ".join(parts)
-            yield "".join(parts)
 
     def paragraph(self) -> str:
         """The message with all lines up to an empty one or the next log line: an exception's whole text."""

@@ -111,10 +111,12 @@ def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:
         yield False, block.cleaned(0, block.limit)
         return
     cuts = [0]
+    looked_to = 0
     for match in _ARGUMENTS.finditer(block.text, 0, block.limit):
-        line_start = max(0, block.text.rfind(b"\n", 0, match.start()))
-        if line_start > cuts[-1] or (line_start == 0 and len(cuts) == 1):
-            cuts.append(line_start)
+        newline = block.text.rfind(b"\n", looked_to, match.start())
+        looked_to = match.start()
+        if newline > cuts[-1] or (newline == 0 and len(cuts) == 1):
+            cuts.append(newline)
     for position, start in enumerate(cuts):
         last = position + 1 == len(cuts)
         stop = block.limit if last else cuts[position + 1]

@@ -11,15 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 from . import formats
+from .form import squeeze
 from .formats import Dated, VersionRange
 from .message import Message
 from .partial import read_partly
 from .scan import LOOKALIKES
 
 _GRAPH = re.compile(r"Capture [\w -]{0,60}?graph")
-
-#: A wrapped state line is whole by its form before the scratch comes: then a longer reading has more.
-_SCRATCH, _WRAPPED_BYTES = b"intermediate_", 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +38,12 @@ def record_of(message: Message) -> Record | None:
     longest = text
     for reading in message.readings():
         longest = reading = reading.lstrip(" \t>")
-        found = _read(reading)
+        found = _read(reading) or (_read(squeeze(reading), squeezed=True) if reading is not text else [])
         if found:
             best = best or _record(message, reading, found)
             if found[0][1].get("scratch_ssm") is not None:
                 return _record(message, reading, found)
-            if best.kind != "state_pool" or _SCRATCH not in message.text.encode() + message.rest[:_WRAPPED_BYTES]:
+            if best.kind != "state_pool":  # broken before its scratch, a state line is whole without it
                 return best
     if best is not None:
         return best
@@ -73,9 +71,14 @@ def _record(message: Message, text: str, found: list[tuple[Dated, dict[str, Any]
     )
 
 
-def _read(text: str) -> list[tuple[Dated, dict[str, Any]]]:
+def _read(text: str, *, squeezed: bool = False) -> list[tuple[Dated, dict[str, Any]]]:
     """All forms that fit, with their figures, the newest first."""
-    fits = ((dated, dated.form.read(text)) for dated in _candidates(text[:8]) if text.startswith(dated.form.heads))
+    candidates = formats.history() if squeezed else _candidates(text[:8])
+    fits = (
+        (dated, dated.form.read(text, squeezed=squeezed))
+        for dated in candidates
+        if dated.form.can_begin(text, squeezed=squeezed)
+    )
     return [(dated, figures) for dated, figures in fits if figures is not None]
 
 

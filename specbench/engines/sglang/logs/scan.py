@@ -75,11 +75,6 @@ class Hit(NamedTuple):
     line: int
     bracket: str | None  # what stands between the brackets; None: the line has none
     raw: bytes  # from the message on, with the lines that follow
-    offset: int  # in its block
-
-    @property
-    def is_server_args(self) -> bool:
-        return self.raw.startswith(b"server_args=")
 
 
 def hits(block: Block) -> Iterator[Hit]:
@@ -92,19 +87,39 @@ def hits(block: Block) -> Iterator[Hit]:
     if b"\r" in text:
         for match in after_return.finditer(text, 0, stop):
             found.setdefault(match.end(), False)
-    line, counted = block.lines_before, 0
+    line, counted, has_arguments = block.lines_before, 0, False
+    quotes = _Quotes(text)
     for offset in sorted(found):
         line += text.count(b"\n", counted, offset)
         counted = offset
-        bracket = None
+        bracket: str | None = None
         if found[offset]:
-            bracket = _bracket_before(text, offset - 2)
-            if bracket is None:
+            opening = text.rfind(b"[", max(0, offset - 98), offset - 2)
+            if opening < 0 or (text[opening - 1] != _NEWLINE and quotes.hold(opening)):
                 continue
+            bracket = text[opening + 1 : offset - 2].decode("utf-8", "replace")
         keep = _AFTER_BARE if bracket is None else _AFTER_BRACKET
-        if text.startswith(b"server_args=", offset):
-            keep = _AFTER_ARGS
-        yield Hit(line, bracket, text[offset : offset + keep], offset)
+        if text.startswith(b"server_args=", offset) and not has_arguments:  # a block has one that counts
+            keep, has_arguments = _AFTER_ARGS, True
+        yield Hit(line, bracket, text[offset : offset + keep])
+
+
+class _Quotes:
+    """Whether a bracket within a line stands in somebody's prompt. Asked from left to right, looks at no byte twice."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._looked_to = 0
+        self._quoting = False
+
+    def hold(self, opening: int) -> bool:
+        line_start = self._text.rfind(b"\n", self._looked_to, opening) + 1
+        if line_start:
+            self._looked_to, self._quoting = line_start, False
+        if not self._quoting and self._looked_to < opening:
+            self._quoting = _QUOTED.search(self._text, self._looked_to, opening) is not None
+        self._looked_to = max(self._looked_to, opening)
+        return self._quoting
 
 
 def rank_and_time(bracket: str | None) -> tuple[str, str | None]:
@@ -114,20 +129,6 @@ def rank_and_time(bracket: str | None) -> tuple[str, str | None]:
         return "", None
     time = found["time"]
     return found["rank"].strip(), time.replace(",", ".") if time else None
-
-
-def _bracket_before(text: bytes, closing: int) -> str | None:
-    """The text between the brackets that close at `closing`. None: the bracket stands inside somebody's prompt."""
-    opening = text.rfind(b"[", max(0, closing - 96), closing)
-    if opening < 0:
-        return ""
-    if text[opening - 1] == _NEWLINE:
-        return text[opening + 1 : closing].decode("utf-8", "replace")
-    line_start = max(text.rfind(b"\n", 0, opening), text.rfind(b"\r", 0, opening)) + 1
-    if line_start < opening and _QUOTED.search(text, line_start, min(opening, line_start + 65536)):
-        return None
-    inside = text[opening + 1 : closing].decode("utf-8", "replace")
-    return inside if "\n" not in inside else ""
 
 
 @lru_cache(maxsize=1)

@@ -9,25 +9,25 @@ _GIB = "{used:gib} GB, avail mem={available:gib} GB"
 FORMS: dict[str, Form] = {
     "graph_begin": Form(
         "graph_begin",
-        "Capture {role:word} {what:word} {device:word} graph begin. backend={backend:word}, "
+        "Capture {role:role} {what:what} {device:word} graph begin. backend={backend:word}, "
         "num_tokens_per_bs={tokens_per_request:int}, bs={batch_sizes:ints}, avail mem={available:gib} GB",
     ),
     "graph_end": Form(
         "graph_end",
-        "Capture {role:word} {what:word} {device:word} graph end. elapsed={elapsed_s:float} s, mem usage=" + _GIB,
+        "Capture {role:role} {what:what} {device:word} graph end. elapsed={elapsed_s:float} s, mem usage=" + _GIB,
     ),
     "graph_prefill_begin": Form(
         "graph_begin",
-        "Capture {role:word} {what:word} {device:word} graph begin. backend={backend:word}, "
+        "Capture {role:role} {what:what} {device:word} graph begin. backend={backend:word}, "
         "num_tokens={prefill_sizes:ints}, avail mem={available:gib} GB",
     ),
     "graph_step_begin": Form(
         "graph_begin",
-        "Capture {role:word} {what:word} {device:word} graph begin. step={step:int}, avail mem={available:gib} GB",
+        "Capture {role:role} {what:what} {device:word} graph begin. step={step:int}, avail mem={available:gib} GB",
     ),
     "graph_step_end": Form(
         "graph_end",
-        "Capture {role:word} {what:word} {device:word} graph end. step={step:int}, elapsed={elapsed_s:float} s, "
+        "Capture {role:role} {what:what} {device:word} graph end. step={step:int}, elapsed={elapsed_s:float} s, "
         "mem usage=" + _GIB,
     ),
     "draft_graph_skipped": Form(

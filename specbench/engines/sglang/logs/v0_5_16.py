@@ -7,7 +7,7 @@ from .form import Form
 FORMS: dict[str, Form] = {
     "graph_begin": Form(
         "graph_begin",
-        "Capture {role:word} {what:word} {device:word} graph begin. backend={backend:word}, "
+        "Capture {role:role} {what:what} {device:word} graph begin. backend={backend:word}, "
         "num_tokens_per_req={tokens_per_request:int}, bs={batch_sizes:ints}, avail mem={available:gib} GB",
     ),
     "prefill_graph_skipped": Form(

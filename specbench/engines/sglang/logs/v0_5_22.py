@@ -9,33 +9,33 @@ FORMS: dict[str, Form] = {
     "memory_baseline": Form("notice:memory_baseline", "Memory baseline taken. mem usage={used:gib} GB"),
     "graph_begin": Form(
         "graph_begin",
-        "Capture {role:word} {what:word} {device:word} graph begin. backend={backend:word}, "
+        "Capture {role:role} {what:what} {device:word} graph begin. backend={backend:word}, "
         "num_tokens_per_req={tokens_per_request:int}, avail mem={available:gib} GB",
     ),
     "graph_end": Form(
         "graph_end",
-        "Capture {role:word} {what:word} {device:word} graph end. bs={batch_sizes:ints}, elapsed={elapsed_s:float} s, "
+        "Capture {role:role} {what:what} {device:word} graph end. bs={batch_sizes:ints}, elapsed={elapsed_s:float} s, "
         "mem usage={used:gib} GB, avail mem={available:gib} GB",
     ),
     # The draft of the EAGLE family went on printing as 0.5.16 did.
     "graph_draft_begin": Form(
         "graph_begin",
-        "Capture {role:draft} {what:word} {device:word} graph begin. backend={backend:word}, "
+        "Capture {role:draft} {what:what} {device:word} graph begin. backend={backend:word}, "
         "num_tokens_per_req={tokens_per_request:int}, bs={batch_sizes:ints}, avail mem={available:gib} GB",
     ),
     "graph_draft_end": Form(
         "graph_end",
-        "Capture {role:draft} {what:word} {device:word} graph end. elapsed={elapsed_s:float} s, "
+        "Capture {role:draft} {what:what} {device:word} graph end. elapsed={elapsed_s:float} s, "
         "mem usage={used:gib} GB, avail mem={available:gib} GB",
     ),
     "graph_prefill_end": Form(
         "graph_end",
-        "Capture {role:word} {what:prefill} {device:word} graph end. elapsed={elapsed_s:float} s, "
+        "Capture {role:role} {what:prefill} {device:word} graph end. elapsed={elapsed_s:float} s, "
         "mem usage={used:gib} GB, avail mem={available:gib} GB",
     ),
     "post_capture_draft": Form(
         "kv_pool_final",
-        "Post-capture KV sizing: {role:word} KV cache allocated. dtype: {dtype:word}, #tokens: {tokens:int}, "
+        "Post-capture KV sizing: {role:draft} KV cache allocated. dtype: {dtype:word}, #tokens: {tokens:int}, "
         "KV size: {kv:gib} GB",
     ),
     "request_aborted_message": Form(

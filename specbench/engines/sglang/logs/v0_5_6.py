@@ -44,15 +44,15 @@ FORMS: dict[str, Form] = {
     "graph_end": Form("graph_end", "Capture {device:word} graph end. " + _END),
     "graph_draft_begin": Form(
         "graph_begin",
-        "Capture {role:word}[[ {what:word}]] cuda graph begin[[ (step {step:int})]]. "
+        "Capture {role:role}[[ {what:what}]] cuda graph begin[[ (step {step:int})]]. "
         + _MINUTES
         + " avail mem={available:gib} GB",
     ),
-    "graph_draft_end": Form("graph_end", "Capture {role:word}[[ {what:word}]] cuda graph end. " + _END),
-    "graph_piecewise_begin": Form("graph_begin", "Capture {what:word} CUDA graph begin. avail mem={available:gib} GB"),
-    "graph_piecewise_end": Form("graph_end", "Capture {what:word} CUDA graph end. " + _END),
-    "graph_frozen_begin": Form("graph_begin", "Capture Frozen-KV MTP {role:word} cuda graph begin"),
-    "graph_frozen_end": Form("graph_end", "Capture Frozen-KV MTP {role:word} cuda graph end"),
+    "graph_draft_end": Form("graph_end", "Capture {role:role}[[ {what:what}]] cuda graph end. " + _END),
+    "graph_piecewise_begin": Form("graph_begin", "Capture {what:what} CUDA graph begin. avail mem={available:gib} GB"),
+    "graph_piecewise_end": Form("graph_end", "Capture {what:what} CUDA graph end. " + _END),
+    "graph_frozen_begin": Form("graph_begin", "Capture Frozen-KV MTP {role:role} cuda graph begin"),
+    "graph_frozen_end": Form("graph_end", "Capture Frozen-KV MTP {role:role} cuda graph end"),
     # summary
     "resolved": Form(
         "resolved",
