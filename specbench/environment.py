@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import RunConfig
+from .machine import gpus
 from .paths import DATA
 from .record import RunRecord
 from .record_writer import sha256_text
@@ -95,28 +96,13 @@ def _config_hash(model: str | None) -> str | None:
 
 def _machine() -> dict[str, Any]:
     """GPUs and driver by NVML; the reason when there is no NVML."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return {
-            "utc_offset_s": -(time.altzone if time.localtime().tm_isdst else time.timezone),
-            "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
-            "gpus": [
-                {
-                    "name": _text(pynvml.nvmlDeviceGetName(handle)),
-                    "total_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-                }
-                for handle in handles
-            ],
-        }
-    except Exception as error:  # pynvml has a class of its own per error code; absent is ImportError
-        return {"gpus": None, "reason": f"no NVML on this machine: {error}"}
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    state = gpus()
+    return {
+        "utc_offset_s": -(time.altzone if time.localtime().tm_isdst else time.timezone),
+        "driver": state.driver,
+        "gpus": [{"name": gpu.name, "total_bytes": gpu.total_bytes} for gpu in state.gpus] or None,
+        "reason": state.reason,
+    }
 
 
 def _commit() -> str | None:

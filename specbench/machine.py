@@ -15,6 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import nvml
+
 _WORKBOOK_PACKAGES = ("jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "nvidia-ml-py", "nbval")
 
 #: Run by the engine's own interpreter: finds the package without importing it (an import takes most of a minute).
@@ -58,24 +60,16 @@ class EngineState:
 
 def gpus() -> GpuState:
     """The GPUs that NVML sees. Without NVML: none, and why."""
-    try:
-        import pynvml
-    except ImportError:
-        return GpuState(gpus=(), driver=None, reason="nvidia-ml-py (module pynvml) is not installed")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return GpuState(gpus=(), driver=None, reason=f"no NVML on this machine: {error}")
-    try:
-        found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            name = str(pynvml.nvmlDeviceGetName(handle))
-            found.append(Gpu(index=index, name=name, total_bytes=int(memory.total), free_bytes=int(memory.free)))
-        return GpuState(gpus=tuple(found), driver=str(pynvml.nvmlSystemGetDriverVersion()), reason=None)
-    finally:
-        pynvml.nvmlShutdown()
+    read, told = nvml.reader(), nvml.names()
+    if isinstance(read, str):
+        return GpuState(gpus=(), driver=None, reason=read)
+    if isinstance(told, str):
+        return GpuState(gpus=(), driver=None, reason=told)
+    found = tuple(
+        Gpu(index=now.gpu, name=name, total_bytes=now.total_bytes, free_bytes=now.free_bytes)
+        for name, now in zip(told.names, read(), strict=True)
+    )
+    return GpuState(gpus=found, driver=told.driver, reason=None)
 
 
 def engine(python: str | None = None, *, timeout_s: float = 60.0) -> EngineState:

@@ -28,6 +28,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from . import nvml
+
 #: NVML index -> used bytes.
 MemoryProbe = Callable[[], Mapping[int, int]]
 
@@ -229,16 +231,10 @@ def _tell(report: TextIO, **event: Any) -> None:
 
 def nvml_probe() -> MemoryProbe | str:
     """Reads used memory of every GPU; without NVML the reason in words."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except ImportError:
-        return "not checked: nvidia-ml-py is not installed"
-    except Exception as error:  # pynvml has a class of its own per error code
-        return f"not checked: no NVML on this machine ({error})"
-    return lambda: {i: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for i, handle in enumerate(handles)}
+    read = nvml.reader()
+    if isinstance(read, str):
+        return f"not checked: {read}"
+    return lambda: {reading.gpu: reading.used_bytes for reading in read()}
 
 
 def main() -> int:

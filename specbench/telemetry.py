@@ -1,4 +1,4 @@
-"""GPU memory over time: NVML samples in a thread, each with the phase of the run. pynvml is imported here only.
+"""GPU memory over time: NVML samples in a thread, each with the phase of the run.
 
 In: nothing but time. Out: `GpuSample`s of all GPUs, or the reason why there are none. A phase mark takes a sample at
 once, so that the first figure of a phase is not the last of the one before.
@@ -8,26 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from .nvml import Reader
+from .nvml import reader as nvml_reader
 from .record_types import GpuSample
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """One GPU at one moment."""
-
-    gpu: int
-    used_bytes: int
-    free_bytes: int
-    total_bytes: int
-    utilization_pct: float | None
-    power_w: float | None
-
-
-Reader = Callable[[], Sequence[GpuReading]]
 
 
 class Telemetry:
@@ -105,46 +89,3 @@ class Telemetry:
                         power_w=reading.power_w,
                     )
                 )
-
-
-def nvml_reader() -> Reader | str:
-    """Reads every GPU of this machine; without NVML the reason in words."""
-    try:
-        import pynvml
-    except ImportError:
-        return "no NVML on this machine: nvidia-ml-py is not installed"
-    try:
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        return f"no NVML on this machine: {error}"
-
-    def optional(read: Callable[[Any], float], handle: Any) -> float | None:
-        try:
-            return read(handle)
-        except pynvml.NVMLError:  # e.g. a card that does not report its power
-            return None
-
-    def utilization_pct(handle: Any) -> float:
-        return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-
-    def power_w(handle: Any) -> float:
-        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
-
-    def read() -> list[GpuReading]:
-        readings = []
-        for index, handle in enumerate(handles):
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            readings.append(
-                GpuReading(
-                    gpu=index,
-                    used_bytes=int(memory.used),
-                    free_bytes=int(memory.free),
-                    total_bytes=int(memory.total),
-                    utilization_pct=optional(utilization_pct, handle),
-                    power_w=optional(power_w, handle),
-                )
-            )
-        return readings
-
-    return read

@@ -6,7 +6,9 @@ import threading
 
 import pytest
 
-from specbench.telemetry import GpuReading, Telemetry, nvml_reader
+from specbench.nvml import GpuReading
+from specbench.nvml import reader as nvml_reader
+from specbench.telemetry import Telemetry
 
 
 def reading(gpu: int, used: int) -> GpuReading:

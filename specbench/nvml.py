@@ -1,0 +1,100 @@
+"""NVML, the only place that imports pynvml: every GPU's memory and load at one moment, names, driver.
+
+Without NVML (no GPU, no driver, nvidia-ml-py not installed) every function gives the reason in words instead: a machine
+without a GPU is no error, and its figures are unknown, not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU at one moment."""
+
+    gpu: int  # NVML index
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int
+    utilization_pct: float | None  # None: this card does not tell
+    power_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNames:
+    """What does not change: a name per GPU, and the driver."""
+
+    names: tuple[str, ...]
+    driver: str
+
+
+Reader = Callable[[], Sequence[GpuReading]]
+
+
+def reader() -> Reader | str:
+    """A function that reads every GPU of this machine; without NVML the reason in words."""
+    connected = _connect()
+    if isinstance(connected, str):
+        return connected
+    pynvml, handles = connected
+
+    def optional(read: Callable[[Any], float], handle: Any) -> float | None:
+        try:
+            return read(handle)
+        except pynvml.NVMLError:  # e.g. a card that does not report its power
+            return None
+
+    def utilization_pct(handle: Any) -> float:
+        return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+    def power_w(handle: Any) -> float:
+        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
+
+    def read() -> list[GpuReading]:
+        readings = []
+        for index, handle in enumerate(handles):
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            readings.append(
+                GpuReading(
+                    gpu=index,
+                    used_bytes=int(memory.used),
+                    free_bytes=int(memory.free),
+                    total_bytes=int(memory.total),
+                    utilization_pct=optional(utilization_pct, handle),
+                    power_w=optional(power_w, handle),
+                )
+            )
+        return readings
+
+    return read
+
+
+def names() -> GpuNames | str:
+    """Names of the GPUs and the driver's version; without NVML the reason in words."""
+    connected = _connect()
+    if isinstance(connected, str):
+        return connected
+    pynvml, handles = connected
+    found = tuple(_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+    return GpuNames(names=found, driver=_text(pynvml.nvmlSystemGetDriverVersion()))
+
+
+def _connect() -> tuple[Any, list[Any]] | str:
+    """The initialised module and a handle per GPU. Initialising again is counted by NVML and costs nothing."""
+    try:
+        import pynvml
+    except ImportError:
+        return "no NVML on this machine: nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+        return pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError as error:
+        return f"no NVML on this machine: {error}"
+
+
+def _text(value: str | bytes) -> str:
+    """Older versions of nvidia-ml-py give bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
