@@ -3,6 +3,7 @@
 The figures are of real servers where one was at hand; the wording is the engine's.
 """
 
+# ruff: noqa: E501  (lines of logs are quoted whole)
 from __future__ import annotations
 
 from typing import Any

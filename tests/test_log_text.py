@@ -1,5 +1,6 @@
 """Logs as they come: through launchers, containers, terminals and mail programs; cut, wrapped, mixed and hostile."""
 
+# ruff: noqa: E501  (lines of logs are quoted whole)
 from __future__ import annotations
 
 import gzip

@@ -82,11 +82,11 @@ _KNOWN: tuple[tuple[str, str | None, str], ...] = (
     # arguments
     ("bad_arguments", "arguments", "Speculative decoding for {architecture:word} is not compatible with radix cache"),
     ("bad_arguments", "arguments", "mamba extra_buffer is not compatible with --disable-radix-cache"),
-    ("bad_arguments", "arguments", "mamba_track_interval {interval:int} must be "),
+    ("bad_arguments", "arguments", "mamba_track_interval {interval:int} must be"),
     ("bad_arguments", "arguments", "extra_buffer is not supported for {architecture:word};"),
     ("bad_arguments", "arguments", "no_buffer do not support overlap schedule"),
     ("bad_arguments", "arguments", "--enable-linear-replayssm"),
-    ("bad_arguments", "arguments", "--enable-unified-memory + "),
+    ("bad_arguments", "arguments", "--enable-unified-memory +"),
     ("bad_arguments", "arguments", "{architecture:word} does not support {backend:word} attention backend"),
 )
 

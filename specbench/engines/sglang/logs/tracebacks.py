@@ -16,7 +16,7 @@ from .message import Message
 from .scan import CHAINED, FRAME, TRACEBACK
 
 _EXCEPTION = re.compile(
-    r"(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}?(?:Error|Exception|Exit|Interrupt))(?::\s?|\Z)"
+    r"(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Za-z_]\w{0,80}?)?(?:Error|Exception|Exit|Interrupt))(?::\s?|\Z)"
 )
 _ARGPARSE = re.compile(r"\S{1,200}: error: (?P<text>.+)")
 _ORDERLY = ("SystemExit", "KeyboardInterrupt", "CancelledError")

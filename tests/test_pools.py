@@ -1,0 +1,191 @@
+"""The pool report: asked beside got, per rank and role. Figures are those that the recordings' servers printed."""
+
+# ruff: noqa: E501  (lines of logs are quoted whole)
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench import pools
+from specbench.engines.contract import PoolReport
+from specbench.engines.sglang import logs
+from specbench.units import GIB, Quantity
+
+RECORDS = Path(__file__).parent / "records"
+
+
+def gib(size: float) -> Quantity:
+    return Quantity(round(size * GIB), 5_368_710)
+
+
+def report(name: str) -> PoolReport:
+    return pools.report(logs.read(RECORDS / name / "server.log"))
+
+
+def read(*lines: str, info: dict[str, Any] | None = None) -> PoolReport:
+    return pools.report(logs.read(lines), info)
+
+
+def test_asked_beside_got() -> None:
+    """The silent cap: 8 asked, 1 served."""
+    found = report("dflash_r8")
+    assert found.requested == {
+        "running_requests": 8,
+        "state_slots": None,
+        "kv_tokens": None,
+        "context_len": 32768,
+        "mem_fraction_static": 0.508124,
+    }
+    assert (found.running_requests, found.state_slots, found.kv_tokens) == (1, 8, 158177)
+    assert (found.context_len, found.max_input_tokens) == (32768, 32762)
+    assert found.disagreements == ()
+
+
+def test_rows_of_target_and_draft() -> None:
+    target, draft = report("dflash_r8").ranks
+    assert (target.rank, target.role, draft.role) == ("", "target", "draft")
+    assert (target.weights, draft.weights) == (gib(51.05), gib(3.38))
+    assert (target.state_conv, target.state_ssm) == (gib(0.02), gib(1.27))
+    assert (target.scratch_ssm, target.scratch_conv) == (gib(4.50), gib(0.03))
+    assert (target.k, target.v, draft.k) == (gib(4.83), gib(4.83), gib(1.51))
+    assert target.kv == Quantity(2 * round(4.83 * GIB), 2 * 5_368_710)
+    assert (target.graphs, draft.graphs) == (gib(0.09), gib(0.05))
+    assert (target.available, draft.available) == (gib(69.07), gib(66.04))
+    assert (draft.state_slots, draft.scratch_ssm) == (None, None)
+    assert target.lines["state_ssm"] == 35
+    assert (target.lines["kv"], draft.lines["kv"], draft.lines["weights"]) == (36, 38, 30)
+
+
+def test_free_memory_before_and_when_the_pools_are_sized() -> None:
+    """0.5.16 loads the draft before it sizes the pools, 0.5.12 after: `post` is another line."""
+    later, earlier = report("dflash_r8"), report("0512_dflash_r4_exact")
+    assert (later.pre, later.post) == ({"": gib(139.13)}, {"": gib(84.68)})
+    assert (earlier.pre, earlier.post) == ({"": gib(139.13)}, {"": gib(88.07)})
+    assert report("var_noradix_r8").post == {"": gib(84.68)}  # died before any pool
+
+
+def test_ranks() -> None:
+    found = report("tp4_0512_dflash_r8")
+    assert [(row.rank, row.role) for row in found.ranks] == [
+        (rank, role) for rank in ("TP0", "TP1", "TP2", "TP3") for role in ("target", "draft")
+    ]
+    assert {row.weights for row in found.ranks} == {gib(13.05), gib(1.13)}
+    assert (found.state_slots, found.kv_tokens, found.running_requests) == (488, 1750910, 8)
+    assert found.pre == {"TP0": gib(138.05), "TP1": gib(138.00), "TP2": gib(138.00), "TP3": gib(138.24)}
+    assert found.post == {"TP0": gib(125.00), "TP1": gib(124.95), "TP2": gib(124.95), "TP3": gib(125.19)}
+
+
+def test_several_captures_are_added_up() -> None:
+    target, draft = report("nextn_r4_full").ranks
+    assert target.graphs == gib(0.13)
+    assert draft.graphs == Quantity(round(0.08 * GIB) + round(0.05 * GIB), 2 * 5_368_710)
+
+
+def test_a_start_that_died_keeps_what_it_had_and_knows_nothing_more() -> None:
+    """The story's 8 requests on 0.5.12: pools are printed, then the server dies without a summary."""
+    found = report("0512_dflash_r8_exact")
+    assert (found.state_slots, found.kv_tokens) == (2, 11893)
+    assert (found.running_requests, found.context_len, found.max_input_tokens) == (None, None, None)
+    assert found.requested["running_requests"] == 8
+
+
+def test_no_pools_at_all() -> None:
+    found = report("nemo_nano_r32")
+    assert (found.ranks, found.pre, found.post) == ((), {}, {})
+    assert set(found.requested.values()) == {None}
+
+
+@pytest.mark.parametrize("name", ["dflash_r8", "dflash_r8_full", "nospec_r4", "tp2_dflash_r8", "0512_dflash_r4"])
+def test_the_server_says_the_same_as_its_log(name: str) -> None:
+    """/server_info was recorded too: what we work out from the log alone must be what the server answered."""
+    log = logs.read(RECORDS / name / "server.log")
+    info = json.loads((RECORDS / name / "server_info.json").read_text())
+    alone, with_info = pools.report(log), pools.report(log, info)
+    assert alone.max_input_tokens == info["max_req_input_len"]
+    assert alone.state_slots == info["internal_states"][0]["max_mamba_cache_size"]
+    assert alone.running_requests == info["internal_states"][0]["effective_max_running_requests_per_dp"]
+    assert with_info == alone
+
+
+def test_the_longest_input_is_bounded_by_the_pool_when_that_is_smaller() -> None:
+    """min(context, tokens) - 6: SGLang keeps one token of each and five for the output."""
+    summary = (
+        "max_total_num_tokens=11893, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2, "
+        "context_len=32768, available_gpu_mem=17.40 GB"
+    )
+    assert read(summary).max_input_tokens == 11887
+    assert read(summary, info={"max_req_input_len": 11880}).max_input_tokens == 11880
+
+
+def test_server_info_alone() -> None:
+    info = {
+        "max_total_num_tokens": 158177,
+        "context_length": 32768,
+        "max_running_requests": 8,
+        "mem_fraction_static": 0.5,
+        "internal_states": [{"effective_max_running_requests_per_dp": 1, "max_mamba_cache_size": 8}],
+    }
+    found = read("nothing of use", info=info)
+    assert (found.kv_tokens, found.running_requests, found.state_slots) == (158177, 1, 8)
+    assert (found.requested["running_requests"], found.requested["mem_fraction_static"]) == (8, 0.5)
+
+
+def test_a_warning_stands_in_for_a_missing_summary() -> None:
+    found = read(
+        "max_running_requests is capped to 9 by the mamba state cache (max_mamba_cache_size=47, 5 state slots per request)"
+    )
+    assert (found.running_requests, found.state_slots) == (9, 47)
+
+
+KV = "[2026-05-20 10:11:12 {}] KV Cache is allocated. #tokens: {}, K size: {} GB, V size: {} GB"
+STATE = "[2026-05-20 10:11:12 {}] Mamba Cache is allocated. max_mamba_cache_size: {}, conv_state size: 0.10GB, ssm_state size: 5.17GB"
+
+
+def test_ranks_that_differ_are_named_and_the_least_counts() -> None:
+    found = read(
+        STATE.format("TP0", 97),
+        STATE.format("TP1", 96),
+        KV.format("TP0", 31229, "0.18", "0.18"),
+        KV.format("TP1", 28390, "0.16", "0.16"),
+    )
+    assert (found.state_slots, found.kv_tokens) == (96, 28390)
+    assert found.disagreements == (
+        "target: state slots differ between ranks: TP0 97, TP1 96",
+        "target: KV tokens differ between ranks: TP0 31,229, TP1 28,390",
+    )
+
+
+def test_a_summary_that_differs_from_the_pool_is_named() -> None:
+    found = read(
+        KV.format("TP0", 300000, "9.16", "9.16"),
+        "[2026-05-20 10:11:12 TP0] max_total_num_tokens=273152, chunked_prefill_size=8192, max_prefill_tokens=16384, "
+        "max_running_requests=6, context_len=262144, available_gpu_mem=3.01 GB",
+    )
+    assert found.kv_tokens == 273152
+    assert found.disagreements == ("KV tokens of TP0: the pool's line says 300,000, the summary 273,152",)
+
+
+def test_sliding_window_pools_are_one_row() -> None:
+    line = "{} KV Cache is allocated. dtype: torch.bfloat16, #tokens: {}, K size: {} GB, V size: {} GB"
+    found = read(
+        line.format("SWA", 320000, "3.66", "3.66"),
+        line.format("Full", 400000, "4.58", "4.58"),
+        "Memory pool end. avail mem=14.15 GB",
+    )
+    (row,) = found.ranks
+    assert (row.kv_tokens, row.label) == (400000, "SWA + Full")
+    assert row.k == Quantity(round(3.66 * GIB) + round(4.58 * GIB), 2 * 5_368_710)
+
+
+def test_ten_ranks_are_in_their_order() -> None:
+    found = read(*(KV.format(f"TP{rank}", 1000, "0.10", "0.10") for rank in range(11, -1, -1)))
+    assert [row.rank for row in found.ranks] == [f"TP{rank}" for rank in range(12)]
+
+
+def test_what_is_not_logged_is_none() -> None:
+    (row,) = read(KV.format("TP0", 1000, "0.10", "0.10")).ranks
+    assert (row.weights, row.state_slots, row.graphs, row.available, row.scratch_ssm) == (None,) * 5
+    assert set(row.lines) == {"kv_tokens", "k", "v", "kv", "dtype", "label"}
