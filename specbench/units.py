@@ -81,3 +81,8 @@ def format_gib(size_bytes: float | None, *, unknown: str = "not logged", digits:
 def format_count(value: int | None, *, unknown: str = "not logged") -> str:
     """'87,061', or the word for an unknown figure (never 0)."""
     return unknown if value is None else f"{value:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """'1 request', '2 requests', '1,024 tokens'."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -34,9 +34,9 @@ __all__ = ["RULES", "Case", "Diagnosis", "Finding", "Remedy", "of_log", "of_path
 
 RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     failed,
+    overflow,
     capped,
     context_above_pool,
-    overflow,
     queue_with_room,
     slow_first,
     prefix_hits,

@@ -153,9 +153,14 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
     fraction = memory.mem_fraction_static
     if fraction is not None:
         yield tuple(
+            _Change({"memory.mem_fraction_static": round(fraction - step, 4), **extra}, "leaves more slack", wanted)
+            for step in _FRACTION_STEPS
+            if _short_of_slack(situation) and fraction - step > 0.05
+        )
+        yield tuple(
             _Change({"memory.mem_fraction_static": round(fraction + step, 4), **extra}, "takes from the slack", wanted)
             for step in _FRACTION_STEPS
-            if fraction + step < 0.96
+            if fraction + step < 0.96 and not _short_of_slack(situation)
         )
     if memory.mamba_ssm_dtype in (None, "float32"):
         yield (
@@ -166,6 +171,12 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
                 changes_results=True,
             ),
         )
+
+
+def _short_of_slack(situation: Situation) -> bool:
+    """Whether the pools leave too little, so that a larger fraction would make it worse."""
+    slack = situation.budget.terms["slack"].bytes
+    return slack is not None and slack.point < LEAST_SLACK_BYTES
 
 
 def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Change, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..engines.contract import Line
-from ..units import format_count
+from ..units import counted, format_count
 from .case import Case
 from .types import Finding
 
@@ -28,9 +28,10 @@ def capped(case: Case) -> tuple[Finding, ...]:
     )
     if by_state:
         arithmetic = f"{slots} slots // {per_request} per request = {got}" if per_request else f"{slots} slots"
-        cause = f"{asked} requests asked, {got} served at once: the state pool is the limit ({arithmetic})."
+        cause = f"{counted(asked, 'request')} asked, {got} served at once: the state pool is the limit ({arithmetic})."
         return (_finding("capped-by-state-slots", cause, evidence, case),)
-    cause = f"{asked} requests asked, {got} served at once: the KV pool of {format_count(tokens)} tokens is the limit."
+    pool = format_count(tokens)
+    cause = f"{counted(asked, 'request')} asked, {got} served at once: the KV pool of {pool} tokens is the limit."
     return (_finding("capped-by-kv-tokens", cause, evidence, case),)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..engines.contract import Line
 from ..record_types import RequestTrace
-from ..units import format_count
+from ..units import counted, format_count
 from .case import Case
 from .types import Finding
 
@@ -39,7 +39,7 @@ def overflow(case: Case) -> tuple[Finding, ...]:
             Finding(
                 id=finding_id,
                 cause=(
-                    f"{len(refused)} requests do not fit {what}: {first.input_tokens:,} input + "
+                    f"{counted(len(refused), 'request')} refused, too long for {what}: {first.input_tokens:,} input + "
                     f"{first.max_new_tokens:,} output = {total:,} tokens against {format_count(limit)}."
                 ),
                 severity="costly",
@@ -138,8 +138,8 @@ def queue_with_room(case: Case) -> tuple[Finding, ...]:
             id="queue-with-room",
             cause=(
                 f"Up to {queued[worst]} requests wait while {running[worst]} run and the KV pool is "
-                f"{usage[worst]:.0%} full ({len(waiting)} of {len(queued)} decode lines): not memory but the limit of "
-                f"{format_count(limit)} running requests holds them."
+                f"{usage[worst]:.0%} full ({len(waiting)} of {len(queued)} decode lines): they wait for one that runs "
+                f"to end (limit {format_count(limit)}), not for KV tokens."
             ),
             severity="costly",
             evidence=_rows(case, (waiting[0], worst)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..engines.contract import Failure, Line
-from ..units import format_count, format_gib, gib
+from ..units import counted, format_gib, gib
 from .case import Case
 from .types import Finding
 
@@ -56,7 +56,6 @@ def _cause(case: Case, failure: Failure, finding_id: str) -> str:
     said = f"{failure.exception}: {failure.text}" if failure.exception else failure.text
     said = said if len(said) <= 240 else said[:237] + "…"
     slots, per_request = case.pools.state_slots, case.limit("slots_per_request")
-    asked = case.wanted_requests
     match finding_id:
         case "refused-state-pool" if slots is not None and per_request:
             return (
@@ -83,7 +82,10 @@ def _cause(case: Case, failure: Failure, finding_id: str) -> str:
         case "refused-unbalanced":
             return f"One GPU has much less free memory than another: someone else uses it. {said}"
         case "crashed-serving":
-            return f"The server died while serving{_batch(case, asked)}: {said}"
+            return (
+                f"The server died while serving{_batch(case)}: {said} (No pool was exhausted: a fault of the engine, "
+                "to be reported to its maintainers with these lines; another attention backend may avoid it.)"
+            )
         case _:
             return f"The server died while starting: {said}"
 
@@ -108,10 +110,12 @@ def _slack(case: Case) -> str:
     slack = case.budget.terms["slack"].bytes if case.budget and "slack" in case.budget.terms else None
     if slack is None:
         return ""
+    if slack.point < 0:
+        return f" By the prediction the pools take {format_gib(-slack.point)} more than the card has."
     return f" By the prediction {format_gib(slack.point)} would be left for graphs and activations."
 
 
-def _batch(case: Case, asked: int | None) -> str:
+def _batch(case: Case) -> str:
     """What ran when it died: the last prefill or the requests that never got a token."""
     silent = [request for request in case.requests if request.error is not None and not request.chunks]
     if not silent:
@@ -119,7 +123,7 @@ def _batch(case: Case, asked: int | None) -> str:
     first = silent[0]
     together = f"{first.concurrency} at once" if first.concurrency is not None else "open loop"
     done = sum(request.ok for request in case.requests)
-    return f" after {format_count(done)} requests, at the first batch of step {first.step} ({together})"
+    return f" after {counted(done, 'request')}, at the first batch of step {first.step} ({together})"
 
 
 def _shortage_lines(case: Case, finding_id: str) -> tuple[Line, ...]:

@@ -1,0 +1,191 @@
+"""Diagnoses of the recordings: the cause, its evidence, and remedies that other recordings prove to the token."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench.diagnose import of_log, of_path, of_record
+from specbench.diagnose.document import to_document
+from specbench.errors import LogFormatError
+from specbench.record import RunRecord
+
+RECORDS = Path(__file__).parent / "records"
+
+#: Every recording: how it ended, and what was wrong with it (nothing, for a server that serves what was asked).
+FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "0512_dflash_r16": ("refused", ("refused-no-memory",)),
+    "0512_dflash_r4": ("served", ("slow-first-request",)),
+    "0512_dflash_r4_exact": ("served", ()),
+    "0512_dflash_r8": ("refused", ("refused-state-pool",)),
+    "0512_dflash_r8_exact": ("refused", ("refused-state-pool",)),
+    "0512_dflash_r8_nograph": ("refused", ("refused-state-pool",)),
+    "0512_nospec_r8": ("served", ()),
+    "cal_0512_dflash_r1": ("served", ()),
+    "dflash_r4": ("served", ("capped-by-state-slots", "queue-with-room")),
+    "dflash_r8": ("served", ("capped-by-state-slots", "queue-with-room")),
+    "dflash_r8_full": ("served", ("capped-by-state-slots",)),
+    "dflash_r8_full_sim": ("served", ("capped-by-state-slots", "queue-with-room")),
+    "nemo_nano_r32": ("refused", ("refused-arguments",)),
+    "nextn_r4_full": ("crashed", ("crashed-serving",)),
+    "nextn_r4_full_nodeepgemm": ("crashed", ("crashed-start",)),
+    "ngram_r8": ("served", ()),
+    "nospec_defaults": ("served", ()),
+    "nospec_r4": ("served", ()),
+    "nospec_r8": ("served", ()),
+    "oom_r8": ("refused", ("out-of-memory-pools",)),
+    "q35b_nextn_r16": ("served", ()),
+    "smoke_dflash_r4": ("served", ("capped-by-state-slots", "slow-first-request")),
+    "tp2_0512_dflash_r8": ("served", ()),
+    "tp2_dflash_r32_full": ("served", ("capped-by-state-slots",)),
+    "tp2_dflash_r8": ("served", ()),
+    "tp2_nospec_r8": ("served", ("slow-first-request",)),
+    "tp4_0512_dflash_r8": ("served", ()),
+    "tp4_dflash_r8": ("served", ()),
+    "tp4_nospec_r8": ("served", ()),
+    "var_block8_r4": ("served", ("capped-by-state-slots",)),
+    "var_maxmamba20_r4": ("served", ()),
+    "var_nobuffer_r4": ("served", ("capped-by-state-slots",)),
+    "var_nobuffer_r4_badargs": ("refused", ("refused-arguments",)),
+    "var_noradix_r4": ("served", ()),
+    "var_noradix_r8": ("refused", ("refused-weights",)),
+    "var_ratio09_r4": ("served", ("capped-by-state-slots",)),
+}
+
+
+def test_the_table_covers_every_recording():
+    assert set(FINDINGS) == {folder.name for folder in RECORDS.iterdir() if folder.is_dir()}
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_findings_of_every_recording(name):
+    diagnosis = of_path(RECORDS / name)
+    status, ids = FINDINGS[name]
+    assert (diagnosis.status, tuple(finding.id for finding in diagnosis.findings)) == (status, ids)
+    assert diagnosis.unread == ()
+    assert all(finding.evidence for finding in diagnosis.findings)
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_prediction_and_log_agree_on_both_bases(name):
+    """Every figure that was logged and predicted: pools, counts, weights; exact or within the stated interval."""
+    diagnosis = of_path(RECORDS / name)
+    assert [(row.term, row.rank, row.basis, row.delta) for row in diagnosis.reconciliation.off] == []
+    if diagnosis.pools.kv_tokens is not None:
+        matched = {(row.term, row.basis) for row in diagnosis.reconciliation.rows if row.verdict == "match"}
+        assert {("state_slots", "measured"), ("kv_tokens", "measured"), ("kv_tokens", "config")} <= matched
+
+
+#: (failing run, change) -> what a real server with that change logged: requests, slots, tokens (± 3).
+PROVED = [
+    ("0512_dflash_r8_exact", {"memory.max_running_requests": 4}, "0512_dflash_r4_exact", (4, 24, 87_061)),
+    ("dflash_r4", {"memory.max_mamba_cache_size": 20}, "var_maxmamba20_r4", (4, 20, 50_794)),
+    ("dflash_r4", {"memory.disable_radix_cache": True}, "var_noradix_r4", (4, 4, 79_430)),
+]
+
+
+@pytest.mark.parametrize(("failing", "change", "proof", "logged"), PROVED)
+def test_remedies_do_what_a_real_server_did(failing, change, proof, logged):
+    remedies = [remedy for finding in of_path(RECORDS / failing).findings for remedy in finding.remedies]
+    (remedy,) = [remedy for remedy in remedies if dict(remedy.set) == change]
+    requests, slots, tokens = logged
+    assert remedy.verdict == "serves"
+    assert (remedy.predicted["running_requests"], remedy.predicted["state_slots"]) == (requests, slots)
+    assert remedy.predicted["kv_tokens"] == pytest.approx(tokens, abs=3)
+    proved = of_path(RECORDS / proof)
+    assert proved.resolved["running_requests"] == requests
+    assert proved.resolved["kv_tokens"] == tokens
+
+
+@pytest.mark.parametrize("name", [name for name, (_, ids) in FINDINGS.items() if ids])
+def test_no_remedy_falls_short_of_what_it_promises(name):
+    for finding in of_path(RECORDS / name).findings:
+        for remedy in finding.remedies:
+            assert remedy.verdict == "serves"
+            tokens = remedy.predicted["kv_tokens"]
+            assert tokens is not None and tokens >= 32_768  # one whole context fits
+            assert remedy.flags or set(remedy.set) <= {"gpu.count"}
+
+
+def test_the_collapsed_start_is_explained_with_its_arithmetic():
+    (finding,) = of_path(RECORDS / "0512_dflash_r8_exact").findings
+    assert finding.severity == "fatal"
+    assert "2 slots and one request needs 4: 2 // 4 = 0 requests" in finding.cause
+    assert "8 × 2.29 = 18.35 GiB" in finding.cause and "19.59 GiB" in finding.cause
+    assert [line.line for line in finding.evidence] == [114, 115, 139]
+    assert finding.evidence[2].text == "AssertionError: max_running_request is zero"
+
+
+def test_the_silent_cap_is_explained_with_its_arithmetic():
+    capped, queue = of_path(RECORDS / "dflash_r8").findings
+    assert "8 requests asked, 1 served at once" in capped.cause and "8 slots // 5 per request = 1" in capped.cause
+    assert "reduced from the requested 8 to 1" in capped.evidence[0].text
+    assert queue.cause.startswith("Up to 7 requests wait while 1 run")
+
+
+def test_a_misleading_engine_error_is_not_repeated_as_the_cause():
+    """0.5.16 blames the weights; it is the scratch of 8 requests that does not fit."""
+    (finding,) = of_path(RECORDS / "var_noradix_r8").findings
+    assert "8 × 2.29 = 18.35 GiB" in finding.cause
+    assert "blames the weights" in finding.cause
+
+
+def test_out_of_memory_is_cured_by_a_smaller_fraction():
+    (finding,) = of_path(RECORDS / "oom_r8").findings
+    assert finding.remedies[0].set == {"memory.mem_fraction_static": 0.957}
+    assert "more than the card has" in finding.cause
+
+
+def test_a_bare_log_tells_the_same_as_the_record():
+    record, log = of_path(RECORDS / "0512_dflash_r8_exact"), of_path(RECORDS / "0512_dflash_r8_exact" / "server.log")
+    assert [f.cause for f in log.findings] == [f.cause for f in record.findings]
+    assert log.config is not None and log.config.model == "Qwen/Qwen3.6-27B"
+    assert log.version_range == ("0.5.11", "0.5.12")
+    assert any("assumed" in text for text in log.assumptions)
+    assert (log.requested["running_requests"], log.resolved["kv_tokens"]) == (8, 11_893)
+
+
+def test_a_paste_and_a_compressed_log_are_read(tmp_path):
+    data = (RECORDS / "dflash_r8" / "server.log").read_bytes()
+    packed = tmp_path / "server.log.gz"
+    packed.write_bytes(gzip.compress(data))
+    for found in (of_path(packed), of_log(io.BytesIO(data), name="paste")):
+        assert [finding.id for finding in found.findings] == ["capped-by-state-slots", "queue-with-room"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", bytes(range(256)) * 40, b"INFO 06-01 vllm engine started\nGPU KV cache size: 1\n"]
+)
+def test_what_is_no_engine_log_is_said_in_two_lines(tmp_path, data):
+    file = tmp_path / "x.log"
+    file.write_bytes(data)
+    with pytest.raises(LogFormatError) as caught:
+        of_path(file)
+    assert str(caught.value).count("\n") == 1
+    assert "x.log" in str(caught.value)
+
+
+def test_a_missing_path_is_named():
+    with pytest.raises(LogFormatError, match="there is no such file"):
+        of_path("/nowhere/server.log")
+
+
+def test_the_document_has_the_promised_form():
+    document = json.loads(json.dumps(to_document(of_record(RunRecord.open(RECORDS / "tp2_dflash_r8")))))
+    assert document["schema"] == 1
+    assert document["engine"] == {"name": "sglang", "version": "0.5.16", "version_range": ["0.5.16", "0.5.20"]}
+    assert {pool["rank"] for pool in document["pools"]} == {"TP0", "TP1"}
+    assert {pool["role"] for pool in document["pools"]} == {"target", "draft"}
+    target = next(pool for pool in document["pools"] if (pool["rank"], pool["role"]) == ("TP0", "target"))
+    assert (target["state_slots"], target["kv_tokens"]) == (47, 753_626)
+    assert target["resolution_bytes"] == 5_368_710
+    draft = next(pool for pool in document["pools"] if (pool["rank"], pool["role"]) == ("TP0", "draft"))
+    assert draft["state_slots"] is None and draft["conv_bytes"] is None
+    row = document["reconciliation"][0]
+    assert set(row) >= {"term", "rank", "basis", "predicted", "observed", "tolerance", "verdict"}
+    assert document["resolved"]["running_requests"] == 8
+    assert document["requested"]["running_requests"] == 8
