@@ -64,7 +64,7 @@ def _pool(pools: RankPools) -> dict[str, Any]:
 
 
 def _resolution(quantities: Iterable[Quantity | None]) -> int | None:
-    """Half of the last digit that the log prints: the coarsest of the row's figures."""
+    """How far the coarsest figure of the row may be from the truth: half of a last digit, for sums of each part."""
     return max((quantity.resolution_bytes for quantity in quantities if quantity), default=None)
 
 
