@@ -181,8 +181,10 @@ def died(exception: str, *frames: str) -> ServerLog:
             {},
         ),
         (
-            "ValueError: --enable-unified-memory + EAGLE/EAGLE3/DFLASH on a mamba-hybrid target needs the draft's KV fused "
-            "into the target's pages, which this build does not do.",
+            (
+                "ValueError: --enable-unified-memory + EAGLE/EAGLE3/DFLASH on a mamba-hybrid target needs the draft's KV fused "
+                "into the target's pages, which this build does not do."
+            ),
             "bad_arguments",
             "arguments",
             {},

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from ...contract import Failure, Line, Notice, ServerLog
 from . import assemble, formats
 from .batches import UNREAD_LIMIT
 from .benchmark_text import benchmark_notice
+from .evidence import Evidence
 from .formats import VersionRange
 from .message import Message, message_of
-from .reading import Raw, Start, scan
+from .reading import Raw, Start, collect
 from .records import Record, record_of
 from .server_args import ServerArgs, is_dict
 from .tracebacks import Tracebacks
@@ -32,7 +33,6 @@ from .tracebacks import Tracebacks
 __all__ = ["read", "recognised"]
 
 _MOST_NOTICES = 500  # of one kind
-_LONGEST_EVIDENCE = 2000
 
 #: Failures that any Python program could have: alone they do not make a log SGLang's.
 _ANYBODYS = frozenset(("cuda_oom", "runtime_error", "bad_arguments", "port_in_use"))
@@ -61,7 +61,7 @@ def read(source: Source, name: str | None = None, *, version: str | None = None)
     `name` is what the log is called in messages (its path, when not given). `version` is the engine's version when it
     is known otherwise (a record knows it); a bare log tells a range. OSError when a file cannot be read.
     """
-    raw = scan(source)
+    raw = collect(source)
     label = name or (str(source) if isinstance(source, (str, Path)) else "log")
     return _Understanding(raw).log(label, version or raw.version)
 
@@ -155,7 +155,7 @@ class _Understanding:
         args = _arguments(start)
         args_line = start.arguments.line if start.arguments else None
         if start.arguments is not None:
-            text = as_text(start.arguments.raw[: _LONGEST_EVIDENCE * 2].partition(b"\n")[0])
+            text = as_text(start.arguments.raw.partition(b"\n")[0])
             self._evidence[start.arguments.line] = text
         weights = assemble.weights(rows)
         speculative = any(load.role == "draft" for load in weights) or bool(args and args.get("speculative_algorithm"))
@@ -200,10 +200,11 @@ class _Understanding:
         batches = (Line(line=number, text=as_text(text)) for number, text in self._raw.start.batches.unread)
         return tuple(sorted((*self._unread[:UNREAD_LIMIT], *batches), key=lambda line: line.line or 0))
 
-    def _all_evidence(self) -> dict[int, str]:
+    def _all_evidence(self) -> Mapping[int, str]:
         batches = self._raw.start.batches
-        every = batches.prefill.evidence() | batches.decode.evidence() | self._evidence | self._tracebacks.evidence
-        return {number: _shortened(every[number]) for number in sorted(every)}
+        return Evidence(
+            batches.prefill.raw_lines() | batches.decode.raw_lines() | self._evidence | self._tracebacks.evidence
+        )
 
     def _counts(self) -> dict[str, int]:
         batches = self._raw.start.batches
@@ -247,7 +248,3 @@ def _died(notices: Sequence[Notice], progress: str) -> list[Failure]:
         for notice in notices
         if notice.kind == "process_died" and notice.values.get("exit_code") not in (0, -15, -2)
     ]
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_EVIDENCE else text[: _LONGEST_EVIDENCE - 1] + "…"

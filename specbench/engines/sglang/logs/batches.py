@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....logtext import Block, as_text
+from ....logtext import Block
 from .formats import VersionRange
 from .scan import rank_and_time
 from .shapes import Shape, shape_of
@@ -114,15 +114,17 @@ class Table:
 
     def _note_peaks(self, part: _Part) -> None:
         """Remember the row with the highest value of each figure whose peaks matter."""
-        for name in _PEAKS:
-            if name not in self._known or name not in part.shape.columns:
-                continue
-            cells = part.cells(name)
+        names = [name for name in _PEAKS if name in part.shape.columns]
+        groups = [part.shape.columns.index(name) + 1 for name in names]
+        if not groups:
+            return
+        first = groups[0]  # asked for twice, so that one group gives a tuple, too
+        different = {match.group(first, *groups) for match in part.matches}
+        for place, (name, group) in enumerate(zip(names, groups, strict=True), start=1):
             known = self._known[name]
-            values = ((known[cell], cell) for cell in set(cells) if known[cell] is not None)
-            highest, text = max(values, default=(-1.0, None))
-            if highest > self._peaks.get(name, (-1.0,))[0] and text in cells:
-                at = cells.index(text)
+            highest = max(-1.0 if (value := known[cells[place]]) is None else value for cells in different)
+            if highest > self._peaks.get(name, (-1.0,))[0]:
+                at = next(at for at, match in enumerate(part.matches) if known[match[group]] == highest)
                 self._peaks[name] = (highest, part.numbers[at], part.matches[at], part.shape)
 
     def _shown(self) -> list[_Part]:
@@ -153,10 +155,10 @@ class Table:
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         return {name: [column[at] for at in order] for name, column in table.items()}
 
-    def evidence(self) -> dict[int, str]:
-        """Line number -> text, of the rows that the table shows."""
+    def raw_lines(self) -> dict[int, bytes]:
+        """Line number -> line, of the rows that the table shows."""
         return {
-            number: as_text(match.string).rpartition("\r")[2]
+            number: match.string
             for part in self._shown()
             for number, match in zip(part.numbers, part.matches, strict=True)
         }
@@ -181,8 +183,6 @@ class BatchReader:
     def read(self, block: Block) -> Block:
         """Take the batch lines that begin before the limit of a cleaned block; return it with those lines emptied."""
         text = block.text
-        if not _has_batch_lines(text, block.limit):
-            return block
         lines = text[: block.limit].split(b"\n")
         rows: dict[int, tuple[Shape, list[int], list[_Match]]] = {}
         search: Callable[[bytes], _Match | None] = _never
@@ -230,15 +230,6 @@ class BatchReader:
 
 def _never(line: bytes) -> _Match | None:
     return None
-
-
-def _has_batch_lines(text: bytes, stop: int) -> bool:
-    at = text.find(b" batch", 0, stop)
-    while at >= 0:
-        if text[at + 6 : at + 7] in (b",", b".", b" "):
-            return True
-        at = text.find(b" batch", at + 6, stop)
-    return False
 
 
 def _version_of(line: bytes) -> VersionRange:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ....logtext import Block, Source, blocks
 from .batches import BatchReader
-from .scan import Hit, hits
+from .scan import Hit, hits, places
 
 #: Hits that are kept per beginning; of more only the number is known (think of a log of nothing but pool lines).
 MOST_ALIKE = 4096
@@ -46,7 +46,11 @@ class Start:
 
     def take(self, part: Block) -> None:
         """Everything of a cleaned block that concerns us."""
-        for hit in hits(self.batches.read(part)):
+        found = places(part, batches=True)
+        if found is None:
+            part = self.batches.read(part)
+            found = places(part, batches=False) or {}
+        for hit in hits(part, found):
             raw = hit.raw
             if raw.startswith(b"server_args="):
                 self.arguments = self.arguments or hit
@@ -79,14 +83,15 @@ class Raw:
     version: str | None
 
 
-def scan(source: Source) -> Raw:
+def collect(source: Source) -> Raw:
     """Read the whole source once, in flat memory."""
     current = Start()
     told: Start | None = None  # the last start before it that had an outcome
-    starts = lines = 0
+    starts = 0
+    last, is_first = Block(b"", 0, 0), True
     version: str | None = None
     for block in blocks(source):
-        if lines == 0:
+        if is_first:
             found = _VERSION.search(block.text, 0, _VERSION_WITHIN)
             version = found[1].decode() if found else None
         parts = _parts(block)
@@ -97,7 +102,8 @@ def scan(source: Source) -> Raw:
             starts += begins
             if part is not None:
                 current.take(part)
-        lines = block.line_of(len(block.text)) - block.text.endswith(b"\n")
+        last, is_first = block, False
+    lines = last.line_of(len(last.text)) - last.text.endswith(b"\n")
     chosen = current if told is None or current.has_outcome else told
     return Raw(chosen, max(starts, 1), lines, version)
 

@@ -26,6 +26,9 @@ FRAME = 'File "'
 BENCHMARK_HEAD = "============ Serving Benchmark Result"
 BENCHMARK_JSON = '{"task": '
 
+_BATCHES = ("Decode batch", "Prefill batch")
+_BATCH_BYTES = (b"Decode batch", b"Prefill batch")
+
 #: Beginnings that are no form: they open something that is read over several lines.
 _OPENINGS = (SERVER_ARGS, TRACEBACK, BENCHMARK_HEAD, *CHAINED)
 _HIT_AN_EXCEPTION = (
@@ -77,16 +80,35 @@ class Hit(NamedTuple):
     raw: bytes  # from the message on, with the lines that follow
 
 
-def hits(block: Block) -> Iterator[Hit]:
-    """The lines of a cleaned block that concern us, in order. Lines about batches are not among them."""
+#: Offset of a message -> whether it stands behind a bracket (else at the beginning of a line).
+Places = dict[int, bool]
+
+
+def places(block: Block, *, batches: bool) -> Places | None:
+    """Where messages that concern us begin in a cleaned block.
+
+    `batches`: None as soon as there is a line about a batch: those are `batches.py`'s, which must have them first.
+    """
     text, stop = block.text, block.limit
-    bracketed, bare, after_return = _patterns()
-    found = {match.start() + 2: True for match in bracketed.finditer(text, 0, stop)}
-    for match in bare.finditer(text, 0, stop):
-        found.setdefault(match.end(), False)
-    if b"\r" in text:
-        for match in after_return.finditer(text, 0, stop):
-            found.setdefault(match.end(), False)
+    bracketed, bare, after_return = _patterns(batches)
+    found: Places = {}
+    for match in bracketed.finditer(text, 0, stop):
+        offset = match.start() + 2
+        if batches and text.startswith(_BATCH_BYTES, offset):
+            return None
+        found[offset] = True
+    for pattern in (bare, after_return) if b"\r" in text else (bare,):
+        for match in pattern.finditer(text, 0, stop):
+            offset = match.end()
+            if batches and text.startswith(_BATCH_BYTES, offset):
+                return None
+            found.setdefault(offset, False)
+    return found
+
+
+def hits(block: Block, found: Places) -> Iterator[Hit]:
+    """The messages that begin at the places found in a cleaned block, in order."""
+    text = block.text
     line, counted, has_arguments = block.lines_before, 0, False
     quotes = _Quotes(text)
     for offset in sorted(found):
@@ -131,10 +153,11 @@ def rank_and_time(bracket: str | None) -> tuple[str, str | None]:
     return found["rank"].strip(), time.replace(",", ".") if time else None
 
 
-@lru_cache(maxsize=1)
-def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+@lru_cache(maxsize=2)
+def _patterns(batches: bool) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
     """Message after a bracket; message at a line's beginning; the same after a carriage return (progress bars)."""
-    every = _alternatives((*formats.heads(), *LOOKALIKES, *_OPENINGS, *_HIT_AN_EXCEPTION))
+    more = _BATCHES if batches else ()
+    every = _alternatives((*formats.heads(), *LOOKALIKES, *_OPENINGS, *_HIT_AN_EXCEPTION, *more))
     at_line_start = (
         _PREFIX + rb"[ \t>]{0,40}(?=" + every + rb"|" + re.escape(FRAME).encode() + rb"|"
         rb"(?=[A-Za-z_])" + _ERROR_NAME + rb"|" + _ARGPARSE + rb"|" + re.escape(BENCHMARK_JSON).encode() + rb")"

@@ -1,0 +1,186 @@
+"""How fast server logs are read, beside a plain scan over the same lines, and how much memory a long one takes.
+
+    python benchmarks/log_reading.py [--mb 40] [--memory-mb 400] [--json]
+
+The logs are made of what the recordings' servers printed: start-ups with their import warnings, the same server
+crashing and restarting for ever, and a long service. `ratio` is reading time over the time of `for line in open(path,
+'rb')`; both are the best of some rounds in this run, so other load on the machine weighs on both. The targets are 4 for
+start-ups and 20 for a service. Memory is the peak of a process of its own, for a log and for one four times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from specbench.engines.sglang import logs
+
+RECORDS = Path(__file__).resolve().parent.parent / "tests" / "records"
+TARGETS = {"start-up": 4.0, "restarts": 4.0, "service": 20.0}
+_PEAK = """
+import resource, sys
+from specbench.engines.sglang import logs
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+log = logs.read(sys.argv[1])
+print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, log.lines_total)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    log: str
+    megabytes: float
+    lines: int
+    plain_mb_s: float
+    read_mb_s: float
+    ratio: float  # reading time over the time of a plain scan
+    target: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    megabytes: float
+    lines: int
+    peak_mb: float  # of the process, interpreter and package included
+    growth_mb: float  # since the package was imported
+
+
+def start_up(megabytes: float) -> Iterator[bytes]:
+    """One start of many ranks: the recorded lines, with the warnings of its imports repeated between them."""
+    lines = _recorded("tp4_0512_dflash_r8")
+    warnings = [line for line in lines if b"Ignore import error" in line]
+    others = [line for line in lines if b"Ignore import error" not in line]
+    per_gap = int(megabytes * 1e6 / sum(map(len, warnings)) * len(warnings) / len(others)) + 1
+    dice = random.Random(0)
+    for line in others:
+        yield line
+        yield from dice.choices(warnings, k=per_gap)
+
+
+def restarts(megabytes: float) -> Iterator[bytes]:
+    """A container that restarts for ever: whole recorded logs of starts, one after the other."""
+    names = ("0512_dflash_r8", "oom_r8", "0512_dflash_r4_exact", "var_noradix_r8", "tp4_0512_dflash_r8")
+    together = [line for name in names for line in _recorded(name)]
+    yield from _repeated(together, megabytes)
+
+
+def service(megabytes: float) -> Iterator[bytes]:
+    """One start, then decode, prefill and access lines with changing figures."""
+    lines = _recorded("dflash_r8")
+    ready = next(index for index, line in enumerate(lines) if b"fired up" in line)
+    yield from lines[: ready + 1]
+    dice = random.Random(0)
+    varied = []
+    for line in lines[ready + 1 :]:
+        for _ in range(20 if b"Decode batch" in line else 2):
+            tokens, speed = str(dice.randrange(1000, 9999)).encode(), f"{dice.uniform(10, 900):.2f}".encode()
+            varied.append(line.replace(b"#full token: 1063", b"#full token: " + tokens).replace(b"44.", speed[:3]))
+    dice.shuffle(varied)
+    yield from _repeated(varied, megabytes)
+
+
+KINDS: dict[str, Callable[[float], Iterator[bytes]]] = {"start-up": start_up, "restarts": restarts, "service": service}
+
+
+def _recorded(name: str) -> list[bytes]:
+    return [line + b"\n" for line in (RECORDS / name / "server.log").read_bytes().split(b"\n")[:-1]]
+
+
+def _repeated(lines: list[bytes], megabytes: float) -> Iterator[bytes]:
+    for _ in range(int(megabytes * 1e6 / sum(map(len, lines))) + 1):
+        yield from lines
+
+
+def _write(path: Path, lines: Iterator[bytes]) -> None:
+    with path.open("wb") as out:
+        out.writelines(lines)
+
+
+def _plain(path: Path) -> int:
+    count = 0
+    with path.open("rb") as lines:
+        for _ in lines:
+            count += 1
+    return count
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def speed(kind: str, path: Path, rounds: int) -> Speed:
+    lines = _plain(path)
+    plain, read = [], []
+    for _ in range(rounds):  # in turns: load that comes and goes hits both
+        plain.append(_seconds(lambda: _plain(path)))
+        read.append(_seconds(lambda: logs.read(path)))
+        plain.append(_seconds(lambda: _plain(path)))
+    megabytes = path.stat().st_size / 1e6
+    return Speed(
+        log=kind,
+        megabytes=round(megabytes, 1),
+        lines=lines,
+        plain_mb_s=round(megabytes / min(plain), 1),
+        read_mb_s=round(megabytes / min(read), 1),
+        ratio=round(min(read) / min(plain), 2),
+        target=TARGETS[kind],
+    )
+
+
+def memory(path: Path) -> Memory:
+    command = [sys.executable, "-c", _PEAK, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    before, peak, lines = map(int, done.stdout.split())
+    per_mb = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is bytes on macOS, KiB elsewhere
+    return Memory(
+        megabytes=round(path.stat().st_size / 1e6, 1),
+        lines=lines,
+        peak_mb=round(peak / per_mb, 1),
+        growth_mb=round((peak - before) / per_mb, 1),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=float, default=40, help="size of the logs whose reading is timed")
+    parser.add_argument(
+        "--memory-mb", type=float, default=400, help="size of the log whose memory is measured; 0: skip"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="specbench-logs-") as folder:
+        path = Path(folder) / "server.log"
+        speeds, memories = [], []
+        for kind, lines in KINDS.items():
+            _write(path, lines(options.mb))
+            speeds.append(speed(kind, path, options.rounds))
+        for megabytes in (options.memory_mb / 4, options.memory_mb) if options.memory_mb else ():
+            _write(path, service(megabytes))
+            memories.append(memory(path))
+    if options.json:
+        print(json.dumps({"speed": [asdict(row) for row in speeds], "memory": [asdict(row) for row in memories]}))
+    else:
+        print(f"{'log':<10}{'MB':>8}{'lines':>10}{'plain MB/s':>12}{'read MB/s':>12}{'ratio':>8}{'target':>8}")
+        for row in speeds:
+            print(
+                f"{row.log:<10}{row.megabytes:>8}{row.lines:>10,}{row.plain_mb_s:>12}{row.read_mb_s:>12}"
+                f"{row.ratio:>8}{row.target:>8}"
+            )
+        for peak in memories:
+            print(f"memory: {peak.megabytes} MB, {peak.lines:,} lines: peak {peak.peak_mb} MB (+{peak.growth_mb})")
+    return 0 if all(row.ratio <= row.target for row in speeds) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
