@@ -22,7 +22,7 @@ from .params import Campaign
 from .paths import workbook_root
 from .progress import latest
 from .record import RunRecord, new_run_folder
-from .studies import RUN_NOTEBOOK
+from .studies import ERROR, RUN_NOTEBOOK
 from .terms import Status
 from .workers import worker_pool
 
@@ -132,6 +132,7 @@ def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> Poin
         status: Status | None = RunRecord.open(folder).status.status
     except RecordError as missing:
         status, error = None, error or str(missing)
+        (folder / ERROR).write_text(error, encoding="utf-8")
     return PointResult(name=config.name, folder=folder, status=status, error=error)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,10 @@ from .progress import VARIABLE
 
 CHECKED = "nbval-check-output"
 PARAMETERS = "parameters"
+#: A kernel logs to the terminal of whoever started it, among other things that it was interrupted when it is ended.
+_QUIET_KERNEL = ["--log-level=CRITICAL"]
+#: sun_path holds 108 bytes on Linux, 104 on macOS, the final zero included.
+_MAX_SOCKET_PATH = 103
 NAMES = ("1_predict.ipynb", "2_run.ipynb", "3_diagnose.ipynb", "4_analysis.ipynb")
 
 
@@ -52,7 +58,7 @@ def execute(
     if progress is not None:
         os.environ[VARIABLE] = str(progress)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), kernel_settings() as settings:
             warnings.simplefilter("ignore")  # papermill and jupyter_client warn about their own future
             papermill.execute_notebook(
                 str(notebook),
@@ -61,6 +67,8 @@ def execute(
                 progress_bar=False,
                 log_output=False,
                 execution_timeout=timeout_s,
+                config=settings,
+                extra_arguments=_QUIET_KERNEL,
             )
     except PapermillExecutionError as error:
         return f"{error.ename}: {error.evalue}"
@@ -69,6 +77,23 @@ def execute(
     finally:
         os.environ.pop(VARIABLE, None)
     return None
+
+
+@contextmanager
+def kernel_settings() -> Iterator[Any]:
+    """Configuration for a kernel that talks over Unix sockets in a private folder, where that is possible.
+
+    jupyter_client picks free TCP ports before the kernel binds them, and remembers them within one process only: of
+    several kernels (and servers) that start at the same moment two may get the same port, and one never answers.
+    """
+    from traitlets.config import Config
+
+    with tempfile.TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True) as folder:
+        base = str(Path(folder) / "kernel")
+        if os.name != "posix" or len(os.fsencode(base)) > _MAX_SOCKET_PATH - len("-10"):
+            yield Config()
+        else:
+            yield Config({"KernelManager": {"transport": "ipc", "ip": base}})
 
 
 def refresh(path: Path) -> bytes:
@@ -81,11 +106,13 @@ def refresh(path: Path) -> bytes:
     from nbclient.exceptions import CellExecutionError
 
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}})
+    folder = {"metadata": {"path": str(path.parent)}}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), kernel_settings() as settings:
             warnings.simplefilter("ignore")
-            client.execute()
+            NotebookClient(
+                notebook, timeout=600, resources=folder, config=settings, extra_arguments=_QUIET_KERNEL
+            ).execute()
     except CellExecutionError as error:
         raise SpecbenchError(
             f"{path.name}: a cell fails with the default parameters.\n{error.ename}: {error.evalue}"

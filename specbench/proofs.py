@@ -1,8 +1,8 @@
 """Remedies that another run of the same collection has tried. In: a remedy and records. Out: the run that proves it.
 
-A run is a proof when its configuration has the remedy's values and otherwise differs from the failing run in at most
-two keys of what decides memory; those are named, so that nobody takes a neighbour for the same configuration. What a
-run was called, what it replayed and what was sent to it do not matter.
+A run is a proof when its configuration has the remedy's values and is otherwise the same in everything that decides
+memory. Only the static fraction may differ by a little, and then the difference is named: it is often tuned so
+that two runs leave the same memory. What a run was called, what it replayed and what was sent to it do not matter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from .config import RunConfig
 from .diagnose import Remedy
 from .record import RunRecord
 
-_MAX_OTHER = 2
+_FRACTION = "memory.mem_fraction_static"
+_FRACTION_SLOP = 0.005
 _SECTIONS = ("parallel", "speculative", "memory")
 
 
@@ -27,25 +28,27 @@ class Proof:
     other: dict[str, tuple[Any, Any]]  # further differences: dotted key -> (failing run, this run)
 
 
-def proof(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> Proof | None:
-    """The closest run that applied the remedy; None when no run did."""
+def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> tuple[Proof, ...]:
+    """The runs that applied the remedy, closest first; of equally close ones those that answered requests first."""
     origin = _deciding(failing)
-    found: list[tuple[int, str, RunRecord, dict[str, tuple[Any, Any]]]] = []
+    decided = [key for key in remedy.set if key in origin]
+    if not decided:
+        return ()
+    found: list[Proof] = []
     for record in records:
         tried = _deciding(record.config)
-        if any(key not in tried or tried[key] != value for key, value in remedy.set.items() if key in origin):
-            continue
-        if not any(key in origin for key in remedy.set):
+        if any(tried[key] != remedy.set[key] for key in decided):
             continue
         other = {
             key: (value, tried[key]) for key, value in origin.items() if key not in remedy.set and tried[key] != value
         }
-        if len(other) <= _MAX_OTHER and "engine.version" not in other and "model" not in other:
-            found.append((len(other), record.name, record, other))
-    if not found:
-        return None
-    _, _, record, other = min(found, key=lambda one: one[:2])
-    return Proof(record=record, other=other)
+        if other.keys() <= {_FRACTION} and _near(*other.get(_FRACTION, (0.0, 0.0))):
+            found.append(Proof(record=record, other=other))
+    return tuple(sorted(found, key=lambda one: (len(one.other), not one.record.requests(), one.record.name)))
+
+
+def _near(first: float | None, second: float | None) -> bool:
+    return first is not None and second is not None and abs(first - second) <= _FRACTION_SLOP
 
 
 def _deciding(config: RunConfig) -> dict[str, Any]:

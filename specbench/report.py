@@ -14,7 +14,7 @@ from . import listing, pages
 from .errors import RecordError, SpecbenchError
 from .notebooks import execute, source
 from .record import RunRecord
-from .studies import RUN_NOTEBOOK, notebook_error
+from .studies import RUN_NOTEBOOK, why_missing
 
 DIAGNOSIS_NOTEBOOK = "3_diagnose.ipynb"
 ANALYSIS_NOTEBOOK = "4_analysis.ipynb"
@@ -53,7 +53,7 @@ def write_run(folder: Path) -> str | None:
     try:
         record = RunRecord.open(folder)
     except RecordError as error:
-        return _write_missing(folder, notebook_error(folder) or str(error), back)
+        return _write_missing(folder, why_missing(folder) or str(error), back)
     about = provenance(record)
     problem = execute(source(DIAGNOSIS_NOTEBOOK), folder / DIAGNOSIS_NOTEBOOK, {"record": str(folder)})
     links = [back]

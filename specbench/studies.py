@@ -25,6 +25,8 @@ from .terms import Basis
 Outcome = Literal["served", "capped", "refused", "crashed", "timed_out", "unknown"]
 
 RUN_NOTEBOOK = "2_run.ipynb"
+#: Why a run left no record, when its notebook does not say.
+ERROR = "error.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,15 @@ class Collection:
     """The runs below a folder, in the order of their names or of the campaign."""
 
     folder: Path
-    studies: tuple[Study, ...]
-    missing: tuple[Missing, ...]
+    entries: tuple[Study | Missing, ...]
+
+    @property
+    def studies(self) -> tuple[Study, ...]:
+        return tuple(entry for entry in self.entries if isinstance(entry, Study))
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        return tuple(entry for entry in self.entries if isinstance(entry, Missing))
 
 
 def study(path: str | Path) -> Study:
@@ -98,17 +107,16 @@ def study(path: str | Path) -> Study:
 def collect(path: str | Path) -> Collection:
     """Every run of a folder, in the campaign's order when it has one. ConfigError: no such folder."""
     root = resolve(path, kind="records")
-    studies: list[Study] = []
-    missing: list[Missing] = []
+    entries: list[Study | Missing] = []
     for folder in run_folders(root):
         try:
-            studies.append(study(folder))
+            entries.append(study(folder))
         except RecordError as error:
-            if (folder / RUN_NOTEBOOK).is_file() or any(folder.glob("*.partial-*")):
-                missing.append(Missing(name=folder.name, folder=folder, error=notebook_error(folder) or str(error)))
-    if not studies and not missing:
+            if any((folder / name).is_file() for name in (RUN_NOTEBOOK, ERROR)) or any(folder.glob("*.partial-*")):
+                entries.append(Missing(name=folder.name, folder=folder, error=why_missing(folder) or str(error)))
+    if not entries:
         raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
-    return Collection(folder=root, studies=tuple(studies), missing=tuple(missing))
+    return Collection(folder=root, entries=tuple(entries))
 
 
 def siblings(study: Study) -> tuple[RunRecord, ...]:
@@ -121,8 +129,14 @@ def siblings(study: Study) -> tuple[RunRecord, ...]:
     )
 
 
-def notebook_error(folder: Path) -> str | None:
-    """The error that stopped a run's notebook: 'ConfigError: …'. None when there is no notebook or no error in it."""
+def why_missing(folder: Path) -> str | None:
+    """Why a run folder has no record: as the batch noted, else the run notebook's error. None: nothing tells."""
+    if (folder / ERROR).is_file():
+        return (folder / ERROR).read_text("utf-8", "replace")
+    return _notebook_error(folder)
+
+
+def _notebook_error(folder: Path) -> str | None:
     path = folder / RUN_NOTEBOOK
     if not path.is_file():
         return None

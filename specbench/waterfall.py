@@ -40,6 +40,7 @@ class Step:
     label: str
     predicted: int | None  # bytes per rank; None: not predicted
     observed: int | None  # bytes per rank; None: not logged
+    card: int | None  # bytes of the whole card; None: not in the GPU table
 
 
 def steps(study: Study) -> tuple[Step, ...]:
@@ -77,7 +78,7 @@ def _steps(
     }
     order: list[Term | Literal["before"]] = ["before", *present, "unexplained", "graphs", "slack"]
     return tuple(
-        Step(term=term, label=_LABELS.get(term, term), predicted=values[0], observed=values[1])
+        Step(term=term, label=_LABELS.get(term, term), predicted=values[0], observed=values[1], card=total)
         for term in order
         for values in [left.get(term, (predicted.get(term), observed.get(term)))]
     )

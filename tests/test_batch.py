@@ -69,7 +69,7 @@ def test_every_run_has_its_record_notebooks_and_pages(result: CampaignResult) ->
     for point in result.points[:2]:
         names = {path.name for path in point.folder.iterdir()}
         assert names == {"record", "2_run.ipynb", "3_diagnose.ipynb", "index.html", "run.html"}
-    assert {path.name for path in result.points[2].folder.iterdir()} == {"2_run.ipynb", "index.html"}
+    assert {path.name for path in result.points[2].folder.iterdir()} == {"2_run.ipynb", "error.txt", "index.html"}
     assert {path.name for path in result.folder.iterdir() if path.is_file()} == {
         "campaign.json",
         "4_analysis.ipynb",

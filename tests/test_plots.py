@@ -65,6 +65,7 @@ def steps() -> pd.DataFrame:
             "label": pd.array(["before loading", "weights", "kv", "graphs (within slack)", "slack"], dtype="string"),
             "predicted_bytes": ints(1 * GIB, 50 * GIB, 10 * GIB, None, 19 * GIB),
             "observed_bytes": ints(1 * GIB, 51 * GIB, None, 1 * GIB, 18 * GIB),
+            "card_bytes": ints(*[80 * GIB] * 5),
         }
     )
 
@@ -80,8 +81,16 @@ def test_waterfall_says_what_is_unknown(steps: pd.DataFrame, ax: Axes) -> None:
     plots.waterfall(steps, origin="recorded", ax=ax)
     assert "not logged" in texts(ax)
     assert "not predicted" in texts(ax)
+    assert "whole card: 80.00" in texts(ax)
     assert "GiB" in ax.get_xlabel()
     assert legend(ax) == ["predicted", "recorded"]
+
+
+def test_a_prediction_alone_has_no_observed_rows(steps: pd.DataFrame, ax: Axes) -> None:
+    plots.waterfall(steps.assign(observed_bytes=ints(*[None] * 5)), ax=ax)
+    assert bars(ax, "observed_bytes:") == []
+    assert "not logged" not in texts(ax)
+    assert legend(ax) == ["predicted"]
 
 
 def test_waterfall_of_nothing_is_a_note(ax: Axes, steps: pd.DataFrame) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from specbench.config import RunConfig
 from specbench.diagnose import Remedy
-from specbench.proofs import proof
+from specbench.proofs import proofs
 from specbench.record import RunRecord
 from specbench.record_types import RunStatus
 
@@ -43,47 +43,44 @@ FOUR = remedy(memory__max_running_requests=4)
 
 def test_the_run_with_exactly_the_remedy_is_the_proof() -> None:
     four = record("four", memory__max_running_requests=4, engine__replay="tests/records/x")
-    found = proof(FOUR, FAILING, [record("same"), four])
-    assert found is not None
-    assert (found.record.name, found.other) == ("four", {})
+    found = proofs(FOUR, FAILING, [record("same"), four])
+    assert [(one.record.name, one.other) for one in found] == [("four", {})]
 
 
 def test_a_near_miss_counts_with_its_difference_named() -> None:
     near = record("near", memory__max_running_requests=4, memory__mem_fraction_static=0.51)
-    found = proof(FOUR, FAILING, [near])
-    assert found is not None
+    (found,) = proofs(FOUR, FAILING, [near])
     assert found.other == {"memory.mem_fraction_static": (0.508124, 0.51)}
 
 
-def test_the_closest_run_wins() -> None:
+def test_the_closest_run_comes_first() -> None:
     near = record("near", memory__max_running_requests=4, memory__mem_fraction_static=0.51)
     exact = record("exact", memory__max_running_requests=4)
-    found = proof(FOUR, FAILING, [near, exact])
-    assert found is not None
-    assert found.record.name == "exact"
+    assert [one.record.name for one in proofs(FOUR, FAILING, [near, exact])] == ["exact", "near"]
 
 
-def test_another_version_model_or_three_other_keys_prove_nothing() -> None:
+def test_anything_else_that_differs_proves_nothing() -> None:
     others = [
         record("version", memory__max_running_requests=4, engine__version="0.5.16"),
         record("model", memory__max_running_requests=4, model="n"),
-        record(
-            "far",
-            memory__max_running_requests=4,
-            parallel__tp_size=2,
-            memory__page_size=64,
-            memory__context_length=1024,
-        ),
+        record("card", memory__max_running_requests=4, gpu__name="rtx-pro-6000"),
+        record("key", memory__max_running_requests=4, memory__page_size=64),
+        record("fraction", memory__max_running_requests=4, memory__mem_fraction_static=0.52),
         record("wrong-value", memory__max_running_requests=2),
     ]
-    assert proof(FOUR, FAILING, others) is None
+    assert proofs(FOUR, FAILING, others) == ()
+
+
+def test_fewer_requests_are_no_proof_of_another_remedy() -> None:
+    no_radix = remedy(memory__disable_radix_cache=True)
+    tried = record("four", memory__disable_radix_cache=True, memory__max_running_requests=4)
+    assert proofs(no_radix, FAILING, [tried]) == ()
 
 
 def test_a_remedy_may_change_the_version() -> None:
     newer = remedy(engine__version="0.5.16")
-    found = proof(newer, FAILING, [record("newer", engine__version="0.5.16")])
-    assert found is not None
+    assert len(proofs(newer, FAILING, [record("newer", engine__version="0.5.16")])) == 1
 
 
 def test_a_remedy_of_the_workload_alone_is_proved_by_no_server() -> None:
-    assert proof(remedy(workload__output_tokens=16), FAILING, [record("same")]) is None
+    assert proofs(remedy(workload__output_tokens=16), FAILING, [record("same")]) == ()

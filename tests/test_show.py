@@ -22,8 +22,8 @@ RECORDS = Path(__file__).parent / "records"
 def test_a_table_prints_whole_numbers_and_shows_thousands() -> None:
     shown = table(["run", "tokens"], [["a", 87061], ["bb", None]])
     assert str(shown) == "run      tokens\n---  ----------\na         87061\nbb   not logged"
-    assert '<td class="num">87,061</td>' in shown.html
-    assert '<td class="muted">not logged</td>' in shown.html
+    assert '<td class="num short">87,061</td>' in shown.html
+    assert '<td class="short muted">not logged</td>' in shown.html
     assert '<th scope="col" class=num>tokens</th>' in shown.html
 
 
@@ -67,7 +67,7 @@ def test_long_lines_say_how_much_is_left_out() -> None:
 
 
 def test_a_link_is_quoted() -> None:
-    assert Cell(text="a", href="x y/index.html").html == '<td><a href="x%20y/index.html">a</a></td>'
+    assert Cell(text="a", href="x y/index.html").html == '<td class="short"><a href="x%20y/index.html">a</a></td>'
 
 
 def test_the_configuration_lists_what_is_set_and_nothing_else() -> None:

@@ -118,8 +118,9 @@ def summary(result: CampaignResult) -> None:
     console = Console(file=sys.stdout)
     studies = _studies(result)
     table = Table(box=None, pad_edge=False)
-    for name in ("configuration", "asked", "resolved", "served", "outcome", "why"):
-        table.add_column(name, justify="right" if name in ("asked", "resolved", "served") else "left")
+    for name in ("configuration", "asked", "resolved", "served", "outcome"):
+        table.add_column(name, justify="right" if name in ("asked", "resolved", "served") else "left", no_wrap=True)
+    table.add_column("why", no_wrap=True, overflow="ellipsis")
     for point in result.points:
         study = studies.get(point.folder.name)
         if study is None:

@@ -74,12 +74,14 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "limits": _columns(
         ("run", "string", "", "folder of the run"),
         ("rank", "string", "", "as the engine prints it; empty when it holds for all"),
+        ("role", "string", "", "target"),
         ("limit", "string", "", "a limit (terms.LIMITS)"),
         ("basis", "string", "", "config or measured"),
         ("predicted", "Int64", "count", "point of the prediction"),
         ("predicted_low", "Int64", "count", "lower end of its interval"),
         ("predicted_high", "Int64", "count", "upper end of its interval"),
         ("observed", "Int64", "count", "as logged"),
+        ("tolerance", "Int64", "count", "what a known offset leaves open"),
         ("delta", "Int64", "count", "how far outside the interval; 0 inside"),
         ("verdict", "string", "", "match, off, not logged or not predicted"),
         ("origin", "string", "", "of the observed figure: recorded or measured"),
@@ -89,6 +91,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("label", "string", "", "its name with its meaning"),
         ("predicted_bytes", "Int64", "B", "on the better basis, per rank"),
         ("observed_bytes", "Int64", "B", "as logged, of the rank with the least free memory"),
+        ("card_bytes", "Int64", "B", "the whole card, the same in every row"),
     ),
     "limit_curve": _columns(
         ("asked", "Int64", "requests", "max_running_requests"),

@@ -25,12 +25,12 @@ def runs(studies: Iterable[Study]) -> pd.DataFrame:
 
 def memory(studies: Iterable[Study]) -> pd.DataFrame:
     """One row per run, rank, term and basis."""
-    return build("memory", (row | {"tolerance": tolerance} for row, tolerance in _joined(studies, "bytes", "term")))
+    return build("memory", _joined(studies, "bytes", "term"))
 
 
 def limits(studies: Iterable[Study]) -> pd.DataFrame:
     """One row per run, rank, limit and basis."""
-    return build("limits", (row for row, _ in _joined(studies, "count", "limit")))
+    return build("limits", _joined(studies, "count", "limit"))
 
 
 def waterfall(study: Study) -> pd.DataFrame:
@@ -45,7 +45,13 @@ def predicted_waterfall(budget: MemoryBudget, config: RunConfig) -> pd.DataFrame
 
 def _waterfall(found: Iterable[Step]) -> pd.DataFrame:
     rows = (
-        {"term": one.term, "label": one.label, "predicted_bytes": one.predicted, "observed_bytes": one.observed}
+        {
+            "term": one.term,
+            "label": one.label,
+            "predicted_bytes": one.predicted,
+            "observed_bytes": one.observed,
+            "card_bytes": one.card,
+        }
         for one in found
     )
     return build("waterfall", rows)
@@ -113,12 +119,12 @@ def _run(study: Study) -> dict[str, Any]:
     }
 
 
-def _joined(studies: Iterable[Study], unit: str, key: str) -> Iterator[tuple[dict[str, Any], int]]:
+def _joined(studies: Iterable[Study], unit: str, key: str) -> Iterator[dict[str, Any]]:
     for study in studies:
         for row in study.diagnosis.reconciliation.rows:
             if row.unit != unit:
                 continue
-            values = {
+            yield {
                 "run": study.name,
                 "rank": row.rank,
                 "role": row.role,
@@ -128,11 +134,11 @@ def _joined(studies: Iterable[Study], unit: str, key: str) -> Iterator[tuple[dic
                 "predicted_low": row.predicted.low if row.predicted else None,
                 "predicted_high": row.predicted.high if row.predicted else None,
                 "observed": row.observed,
+                "tolerance": row.tolerance,
                 "delta": row.delta,
                 "verdict": row.verdict,
                 "origin": study.record.origin,
             }
-            yield values, row.tolerance
 
 
 def _curve(config: RunConfig, asked: Sequence[int], free: FreeMemory | None) -> Iterator[dict[str, Any]]:

@@ -84,7 +84,7 @@ def latency_bars(
             end + top * scale * 0.01, y, f"{value:,.2f}" if unit == "s" else f"{value:,.1f}", va="center", fontsize=7.5
         )
     ax.set_yticks(range(len(rows)), [f"{run} · {load}" for run, load in zip(rows["run"], rows["load"], strict=True)])
-    ax.invert_yaxis()
+    ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlim(0, top * scale * 1.1 or 1.0)
     ax.set_xlabel(f"{axis_name(metric)}: median, line to the 90th percentile; {origin}")
     ax.legend(handles=_algorithms(rows), loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -106,7 +106,8 @@ def acceptance(latency: pd.DataFrame, *, origin: str = "recorded", ax: Axes | No
         ax.text(value + 0.03, y, f"{value:.2f}", va="center", fontsize=7.5)
     ax.axvline(1.0, color=MUTED, linewidth=0.8, linestyle=":")
     ax.set_yticks(range(len(rows)), [f"{run} · {load}" for run, load in zip(rows["run"], rows["load"], strict=True)])
-    ax.invert_yaxis()
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.margins(x=0.08)
     ax.set_xlabel(f"acceptance length (tokens per verification), {origin}")
     ax.legend(handles=_algorithms(rows), loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax

@@ -126,7 +126,8 @@ def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes
             )
     ax.set_yticks(range(len(runs)), list(runs["run"]))
     ax.set_ylim(len(runs) - 0.5, -0.5)
-    ax.set_xlim(left=-0.4)
+    most = pd.to_numeric(runs["asked_requests"].fillna(runs["resolved_requests"])).max()
+    ax.set_xlim(-0.4, (1.0 if pd.isna(most) else float(most)) * 1.3 + 0.5)  # room for the words beside the marks
     ax.set_xlabel("requests running at once")
     ax.legend(
         handles=[
@@ -134,8 +135,9 @@ def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes
             marker("s", "resolved by the engine (recorded)", solid=True),
             marker("D", "served (recorded)", solid=True, colour=INK),
         ],
-        loc="upper left",
+        loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
+        ncol=3,
     )
     return ax
 

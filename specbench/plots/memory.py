@@ -19,7 +19,7 @@ _WITHIN: frozenset[str] = frozenset({"graphs"})
 def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | None = None) -> Axes:
     """How the card's memory is used up, term by term; both series end at the card's total.
 
-    `steps`: `frames.waterfall`, columns `term, label, predicted_bytes, observed_bytes` in stacking order, per rank.
+    `steps`: `frames.waterfall`, columns `term, label, predicted_bytes, observed_bytes, card_bytes`, in stacking order.
     Each bar starts where the one above it ended. `graphs` lie within `slack` and do not move the waterfall on.
     """
     ax = ax or plt.gca()
@@ -29,7 +29,8 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     ends = {
         name: float(pd.to_numeric(steps.loc[~steps["term"].isin(_WITHIN), name]).abs().sum()) / GIB for name in start
     }
-    widest = max(*ends.values(), 1.0)
+    card = steps["card_bytes"].iloc[0]
+    widest = max(*ends.values(), 1.0 if pd.isna(card) else float(card) / GIB)
     # A prediction alone has no observed side, and no half-empty rows for it.
     both = bool(steps["observed_bytes"].notna().any())
     for row, (term, label) in enumerate(zip(steps["term"], steps["label"], strict=True)):
@@ -51,8 +52,10 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
             ax.text(max(left, left + size) + widest * 0.006, y, f"{size:,.2f}", va="center", fontsize=7.5)
             if term not in _WITHIN:
                 start[name] = left + size
-    ax.axvline(widest, color=MUTED, linewidth=0.8, linestyle=":")
-    ax.text(widest, -0.75, f"whole card: {widest:,.2f}", ha="center", va="bottom", fontsize=7.5, color=MUTED)
+    if not pd.isna(card):
+        total = float(card) / GIB
+        ax.axvline(total, color=MUTED, linewidth=0.8, linestyle=":")
+        ax.text(total, -0.75, f"whole card: {total:,.2f}", ha="center", va="bottom", fontsize=7.5, color=MUTED)
     ax.set_yticks(range(len(steps)), list(steps["label"]))
     ax.set_ylim(len(steps) - 0.5, -0.75)
     ax.set_xlim(0, widest * 1.09)

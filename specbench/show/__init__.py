@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .campaign import campaign, proved, runs_table, runs_verdict
+from .campaign import campaign, runs_table, runs_verdict, story
 from .predict import budget, budget_verdict, configuration, what_if
-from .run import findings, headline, overview, reconciliation, reconciliation_verdict, served_table, unread_lines
+from .run import findings, headline, notes, overview, reconciliation, reconciliation_verdict, served_table, unread_lines
 from .serving import latency, log_tail
 from .shown import Cell, Shown, table
 
@@ -19,13 +19,14 @@ __all__ = [
     "headline",
     "latency",
     "log_tail",
+    "notes",
     "overview",
-    "proved",
     "reconciliation",
     "reconciliation_verdict",
     "runs_table",
     "runs_verdict",
     "served_table",
+    "story",
     "table",
     "unread_lines",
     "what_if",

@@ -1,49 +1,63 @@
-"""Many runs: one row each, asked → resolved → served, with the reason and the remedy that another run proved."""
+"""Many runs: the story in sentences, then one row each, asked → resolved → served, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from html import escape
 
+from ..diagnose import Finding, Remedy
 from ..frames.serving import load_name
 from ..listing import read
-from ..proofs import Proof, proof
+from ..proofs import Proof, proofs
 from ..studies import Collection, Missing, Study
 from .figures import amount_cell, change_text, verdict_cell
+from .run import differences, reached, served_cell
 from .shown import Cell, Shown, Value, joined, paragraph, table
+
+_WORDS = {
+    "served": "served what was asked",
+    "capped": "served fewer at once than asked, without an error",
+    "refused": "did not start",
+    "crashed": "died after the start",
+    "timed_out": "were not ready in time",
+    "unknown": "ended without saying how",
+}
+_MAX_CAUSE = 150
 
 
 def campaign(collection: Collection) -> Shown:
-    """What happened in a sentence per outcome, the table of all runs, then which remedies were proved."""
-    return joined([_story(collection), runs_table(collection), proved(collection)])
+    """What happened in a sentence per outcome, which remedies were proved, the table of all runs."""
+    return joined([_counts(collection), story(collection), runs_table(collection)])
 
 
 def runs_table(collection: Collection) -> Shown:
-    """One row per run. Links lead to the run's page where the folder belongs to a campaign."""
+    """One row per run. Names are links where the folder belongs to a campaign, which has a page for each."""
     linked = read(collection.folder) is not None
-    rows: list[list[Value]] = [_row(study, linked) for study in collection.studies]
-    rows += [_missing_row(missing, linked) for missing in collection.missing]
-    origins = sorted({study.record.origin for study in collection.studies}) or ["recorded"]
-    origin = " / ".join(origins)
+    rows = [
+        _row(entry, linked) if isinstance(entry, Study) else _missing_row(entry, linked) for entry in collection.entries
+    ]
     headers = [
         "run",
         "SGLang",
-        "algorithm",
-        "tp",
+        "speculation",
+        "TP",
         "asked",
-        f"resolved ({origin})",
-        f"served ({origin})",
-        f"state slots ({origin})",
-        f"KV tokens ({origin})",
-        "TTFT p50 s",
-        "TPOT p50 ms",
-        "at",
+        "resolved",
+        "served",
         "outcome",
-        "predicted",
-        "prediction",
         "why",
+        "state slots",
+        "KV tokens",
+        "TTFT s",
+        "TPOT ms",
+        "prediction",
     ]
-    return table(headers, rows)
+    origins = " or ".join(sorted({study.record.origin for study in collection.studies})) or "recorded"
+    caption = (
+        f"All figures from 'resolved' to 'TPOT' are {origins}. TTFT and TPOT: medians at the heaviest load. "
+        "Prediction: figures that lie in the predicted interval."
+    )
+    return table(headers, rows, caption=caption)
 
 
 def runs_verdict(collection: Collection) -> Shown:
@@ -68,7 +82,6 @@ def runs_verdict(collection: Collection) -> Shown:
 
 def _row(study: Study, linked: bool) -> list[Value]:
     config, found = study.record.config, study.diagnosis
-    budget = found.budgets.get(study.basis)
     load, ttft, tpot = heaviest(study)
     return [
         _name(study.name, linked),
@@ -77,52 +90,50 @@ def _row(study: Study, linked: bool) -> list[Value]:
         config.parallel.tp_size,
         amount_cell(study.asked, "count", unknown="not given"),
         study.resolved,
-        study.served if study.served is not None else _not_served(study),
+        served_cell(study),
+        verdict_cell(study.outcome),
+        Cell(text=_cause(study), wide=True),
         found.pools.state_slots,
         found.pools.kv_tokens,
-        _decimal(ttft, 1.0, 2),
-        _decimal(tpot, 1e3, 1),
-        load,
-        verdict_cell(study.outcome),
-        verdict_cell(budget.verdict) if budget is not None else None,
+        _decimal(ttft, 1.0, 2, load),
+        _decimal(tpot, 1e3, 1, load),
         _reconciled(study),
-        found.findings[0].cause if found.findings else "",
     ]
 
 
 def _missing_row(missing: Missing, linked: bool) -> list[Value]:
-    blank = Cell(text="no record", tone="muted")
-    return [
-        _name(missing.name, linked),
-        *([blank] * 11),
-        Cell(text="failed", tone="bad"),
-        blank,
-        blank,
-        Cell(text=missing.error, tone="bad"),
-    ]
+    blank = Cell(text="", plain="")
+    why = Cell(text=_first_sentence(missing.error), tone="bad", wide=True, title=missing.error)
+    return [_name(missing.name, linked), *([blank] * 6), Cell(text="no record", tone="bad"), why, *([blank] * 5)]
 
 
 def _name(name: str, linked: bool) -> Cell:
     return Cell(text=name, href=f"{name}/index.html" if linked else None)
 
 
-def _not_served(study: Study) -> Cell:
-    """A server that never ran served none; one that got no request has no figure."""
-    if study.outcome in ("refused", "timed_out"):
-        return Cell(text="0", plain="0", number=True, tone="bad")
-    return Cell(text="not logged" if study.record.requests() else "nothing sent", tone="muted")
+def _cause(study: Study) -> str:
+    first = next((finding for finding in study.diagnosis.findings if finding.severity != "notice"), None)
+    return _first_sentence(first.cause) if first is not None else ""
+
+
+def _first_sentence(text: str) -> str:
+    """Enough to tell rows apart; the run's page has the whole text."""
+    line = " ".join(text.split())
+    sentence, dot, _ = line.partition(". ")
+    sentence += "." if dot else ""
+    return sentence if len(sentence) <= _MAX_CAUSE else sentence[:_MAX_CAUSE].rsplit(" ", 1)[0] + " …"
 
 
 def _reconciled(study: Study) -> Cell:
     """'12 match' or '2 of 12 off', on the better basis; rows that nothing was logged for are not counted."""
     rows = [row for row in study.diagnosis.reconciliation.rows if row.basis == study.basis]
-    joined_rows = [row for row in rows if row.verdict in ("match", "off")]
-    off = sum(row.verdict == "off" for row in joined_rows)
-    if not joined_rows:
+    compared = [row for row in rows if row.verdict in ("match", "off")]
+    off = sum(row.verdict == "off" for row in compared)
+    if not compared:
         return Cell(text="nothing logged", tone="muted")
     if off:
-        return Cell(text=f"{off} of {len(joined_rows)} off", tone="bad")
-    return Cell(text=f"{len(joined_rows)} match", tone="good")
+        return Cell(text=f"{off} of {len(compared)} off", tone="bad")
+    return Cell(text=f"{len(compared)} match", tone="good")
 
 
 def heaviest(study: Study) -> tuple[str, float | None, float | None]:
@@ -136,76 +147,68 @@ def heaviest(study: Study) -> tuple[str, float | None, float | None]:
     return name, ttft.p50 if ttft is not None else None, tpot.p50 if tpot is not None else None
 
 
-def _decimal(value: float | None, scale: float, digits: int) -> Cell:
+def _decimal(value: float | None, scale: float, digits: int, load: str) -> Cell:
     if value is None:
-        return Cell(text="not logged", tone="muted")
-    return Cell(text=f"{value * scale:,.{digits}f}", number=True)
+        return Cell(text=load, tone="muted")
+    return Cell(text=f"{value * scale:,.{digits}f}", number=True, title=load)
 
 
-def _story(collection: Collection) -> Shown:
-    words = {
-        "served": "served what was asked",
-        "capped": "served fewer at once than asked, without an error",
-        "refused": "did not start",
-        "crashed": "died after the start",
-        "timed_out": "were not ready in time",
-        "unknown": "ended without saying how",
-    }
-    counts = {word: sum(study.outcome == outcome for study in collection.studies) for outcome, word in words.items()}
+def _counts(collection: Collection) -> Shown:
+    counts = {word: sum(study.outcome == outcome for study in collection.studies) for outcome, word in _WORDS.items()}
     parts = [f"{count} {word}" for word, count in counts.items() if count]
     if collection.missing:
         parts.append(f"{len(collection.missing)} left no record")
-    total = len(collection.studies) + len(collection.missing)
-    return paragraph(f"{total} configurations: {'; '.join(parts)}.")
+    return paragraph(f"{len(collection.entries)} configurations: {'; '.join(parts)}.")
 
 
-def proved(collection: Collection) -> Shown:
-    """Runs that did not get what was asked, each with the remedy that another run of the same folder tried."""
-    rows: list[list[Value]] = []
+def story(collection: Collection) -> Shown:
+    """Every run that did not get what was asked and whose remedy another run tried: what happened, why, the proof."""
     linked = read(collection.folder) is not None
+    html, text = [], []
+    for study, finding, remedy, tried in _proved(collection):
+        predicted = remedy.predicted.get("running_requests")
+        said = "not predicted" if predicted is None else f"predicted: {predicted} at once"
+        change = change_text(dict(remedy.set))
+        asked = "As many as fit" if study.asked is None else f"{study.asked} asked"
+        before, after = f"{asked}, {study.outcome}. {_first_sentence(finding.cause)} Remedy: ", f" ({said}). Tried by "
+        runs = [next(other for other in collection.studies if other.record is one.record) for one in tried]
+        also = [f" (with {differences(one)})" if one.other else "" for one in tried]
+        html.append(
+            f"<li>{_link(study, linked)}: {escape(before)}<code>{escape(change)}</code>{escape(after)}"
+            + "; and by ".join(
+                f"{_link(run, linked)}: <strong>{escape(reached(run))}</strong>{escape(more)}"
+                for run, more in zip(runs, also, strict=True)
+            )
+            + ".</li>"
+        )
+        proved = "; and by ".join(f"{run.name}: {reached(run)}{more}" for run, more in zip(runs, also, strict=True))
+        text.append(f"- {study.name}: {before}{change}{after}{proved}.")
+    return Shown(f'<ul class="story">{"".join(html)}</ul>' if html else "", "\n".join(text))
+
+
+def _link(study: Study, linked: bool) -> str:
+    name = f"<strong>{escape(study.name)}</strong>"
+    return f'<a href="{escape(study.name)}/index.html">{name}</a>' if linked else name
+
+
+def _proved(collection: Collection) -> Iterator[tuple[Study, Finding, Remedy, list[Proof]]]:
+    """Of each run that did not get what was asked, the remedy with the closest proof, and that proof.
+
+    When the closest run was sent nothing, the closest one that answered requests is given beside it.
+    """
     for study in collection.studies:
         if study.outcome == "served":
             continue
-        for remedy_text, predicted, tried in _proofs(study, collection.studies):
-            run = next(other for other in collection.studies if other.record is tried.record)
-            reached = run.served if run.served is not None else run.resolved
-            rows.append(
-                [
-                    _name(study.name, linked),
-                    verdict_cell(study.outcome),
-                    remedy_text,
-                    amount_cell(predicted, "count", unknown="not predicted"),
-                    _name(run.name, linked),
-                    verdict_cell(run.outcome),
-                    amount_cell(reached, "count"),
-                    "; ".join(f"{key}: {there} instead of {here}" for key, (here, there) in tried.other.items()),
-                ]
-            )
-    if not rows:
-        return Shown("", "")
-    headers = [
-        "run",
-        "outcome",
-        "remedy",
-        "requests predicted with it",
-        "tried by",
-        "its outcome",
-        "requests it got (recorded)",
-        "it also differs in",
-    ]
-    return joined([paragraph("Remedies that another run of this campaign has tried:"), table(headers, rows)])
-
-
-def _proofs(study: Study, others: Iterable[Study]) -> list[tuple[str, int | None, Proof]]:
-    records = [other.record for other in others if other.folder != study.folder]
-    found: dict[str, tuple[str, int | None, Proof]] = {}
-    for finding in study.diagnosis.findings:
-        for remedy in finding.remedies:
-            tried = proof(remedy, study.record.config, records)
-            if tried is not None:
-                text = change_text(dict(remedy.set))
-                found.setdefault(text, (text, remedy.predicted.get("running_requests"), tried))
-    return list(found.values())
+        records = [other.record for other in collection.studies if other is not study]
+        best: tuple[Finding, Remedy, list[Proof]] | None = None
+        for finding in study.diagnosis.findings:
+            for remedy in finding.remedies:
+                tried = proofs(remedy, study.record.config, records)
+                if tried and (best is None or len(tried[0].other) < len(best[2][0].other)):
+                    answered = [one for one in tried[1:] if one.record.requests() and not tried[0].record.requests()]
+                    best = finding, remedy, [tried[0], *answered[:1]]
+        if best is not None:
+            yield study, *best
 
 
 def missing_notice(error: str) -> Shown:
@@ -215,6 +218,3 @@ def missing_notice(error: str) -> Shown:
         f'<p class="reason">{escape(error)}</p></div>'
     )
     return Shown(html, f"No record: {error}")
-
-
-__all__ = ["campaign", "heaviest", "load_name", "missing_notice", "proved", "runs_table", "runs_verdict"]

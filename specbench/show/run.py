@@ -12,7 +12,7 @@ from html import escape
 from .. import __version__
 from ..diagnose import Finding, Remedy
 from ..engines.contract import Line
-from ..proofs import Proof, proof
+from ..proofs import Proof, proofs
 from ..reconcile import Row
 from ..record import RunRecord
 from ..studies import Study
@@ -27,22 +27,28 @@ _MAX_LINE = 360
 
 
 def headline(study: Study) -> Shown:
-    """What happened, in one sentence and with the reason; then what the figures are."""
+    """What happened, in one sentence and with the reason."""
     word, sentence = _sentence(study)
     reason = _reason(study)
-    origin = provenance(study.record)
     html = (
-        f'<div class="verdict {escape(study.outcome)}"><p class="word">{escape(word)}</p>'
+        f'<div class="verdict {escape(study.outcome)}">'
+        f'<p class="word">{escape(word)} · {escape(study.record.origin)}</p>'
         f'<p class="sentence">{escape(sentence)}</p>'
         + (f'<p class="reason">{escape(reason)}</p>' if reason else "")
-        + "".join(f'<p class="note">Note: {escape(note)}.</p>' for note in _notes(study))
-        + f'<p class="provenance">{escape(origin)}</p></div>'
+        + "</div>"
     )
     return Shown(html, "\n".join(part for part in (f"{word}: {sentence}", reason) if part))
 
 
+def notes(study: Study) -> Shown:
+    """What a reader of the figures must know, and where they come from."""
+    lines = [*_notes(study), provenance(study.record)]
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return Shown(f'<ul class="notes">{items}</ul>', "\n".join(f"- {line}" for line in lines))
+
+
 def _notes(study: Study) -> list[str]:
-    """What a reader of the figures must know, said when the record was written or when the log was read."""
+    """Said when the record was written or when the log was read."""
     return [note.rstrip(".") for note in (*study.record.status.notes, *study.diagnosis.assumptions)]
 
 
@@ -101,7 +107,7 @@ def _origin_words(record: RunRecord) -> str:
 
 def overview(study: Study) -> Shown:
     """The verdict and the table below it."""
-    return joined([headline(study), served_table(study)])
+    return joined([headline(study), served_table(study), notes(study)])
 
 
 def served_table(study: Study) -> Shown:
@@ -112,14 +118,13 @@ def served_table(study: Study) -> Shown:
     for limit, meaning in LIMITS.items():
         predicted = budget.limits.get(limit) if budget is not None else None
         observed = study.diagnosis.resolved.get(limit)
-        served = study.served if limit == "running_requests" else None
         rows.append(
             [
                 Cell(text=limit, title=meaning),
                 Cell(text="not given", tone="muted") if asked.get(limit) is None else asked[limit],
                 interval_cell(predicted.value if predicted else None, "count"),
                 amount_cell(observed, "count"),
-                amount_cell(served, "count") if limit == "running_requests" else Cell(text="", plain=""),
+                served_cell(study) if limit == "running_requests" else Cell(text=""),
             ]
         )
     origin = study.record.origin
@@ -130,6 +135,15 @@ def served_table(study: Study) -> Shown:
         words = verdict_words(budget.verdicts)
         shown = joined([shown, paragraph(f"Predicted verdict: {words}. {budget.reason}")])
     return shown
+
+
+def served_cell(study: Study) -> Cell:
+    """Most requests at once. A server that never ran served none; one that was sent nothing has no figure."""
+    if study.served is not None:
+        return amount_cell(study.served, "count")
+    if study.outcome in ("refused", "timed_out"):
+        return Cell(text="0", number=True, tone="bad")
+    return Cell(text="not logged" if study.record.requests() else "nothing sent", tone="muted")
 
 
 def _asked(study: Study) -> dict[Limit, int | None]:
@@ -159,7 +173,7 @@ def reconciliation(study: Study) -> Shown:
                 interval_cell(config.predicted if config else None, any_row.unit),
                 interval_cell(measured.predicted if measured else None, any_row.unit),
                 amount_cell(any_row.observed, any_row.unit),
-                amount_cell(best.delta, any_row.unit, unknown="", signed=True) if best.delta else Cell(text=""),
+                _outside(best),
                 verdict_cell(best.verdict),
                 Cell(text=best.attribution or ""),
                 Cell(text="" if any_row.line is None else str(any_row.line), number=True),
@@ -168,8 +182,8 @@ def reconciliation(study: Study) -> Shown:
     headers = [
         "term",
         "rank",
-        "predicted from the configuration",
-        "predicted from the free memory in the log",
+        "predicted (from the configuration)",
+        "predicted (from logged free memory)",
         origin,
         "outside by",
         "verdict",
@@ -177,6 +191,11 @@ def reconciliation(study: Study) -> Shown:
         "log line",
     ]
     return table(headers, rows)
+
+
+def _outside(row: Row) -> Cell:
+    """How far an `off` value lies outside the interval; within the rounding of the log there is nothing to say."""
+    return amount_cell(row.delta, row.unit, signed=True) if row.verdict == "off" else Cell(text="")
 
 
 def reconciliation_verdict(study: Study) -> Shown:
@@ -242,50 +261,57 @@ def _finding(finding: Finding, study: Study, others: Sequence[RunRecord]) -> Sho
 
 
 def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunRecord]) -> Shown:
-    rows: list[list[Value]] = []
-    for remedy in remedies:
-        tried = proof(remedy, study.record.config, others)
-        rows.append(
-            [
-                Cell(text=change_text(dict(remedy.set)), title=remedy.flags or None),
-                remedy.flags or "(no server flag)",
-                amount_cell(remedy.predicted.get("running_requests"), "count", unknown="not predicted"),
-                amount_cell(remedy.predicted.get("state_slots"), "count", unknown="not predicted"),
-                amount_cell(remedy.predicted.get("kv_tokens"), "count", unknown="not predicted"),
-                verdict_cell(remedy.verdict),
-                remedy.note + (" Changes the model's output." if remedy.changes_results else ""),
-                proof_cell(tried),
-            ]
-        )
-    headers = [
-        "remedy (--set)",
-        "server flags",
-        "requests predicted",
-        "slots predicted",
-        "KV tokens predicted",
-        "predicted",
-        "what it costs",
-        "tried in this campaign",
-    ]
+    tried = [proofs(remedy, study.record.config, others) for remedy in remedies]
+    # What somebody tried comes first: it is more than a prediction.
+    order = sorted(range(len(remedies)), key=lambda number: not tried[number])
+    rows = [_remedy_row(remedies[number], tried[number]) for number in order]
+    headers = ["remedy", "requests", "slots", "KV tokens", "verdict", "what it costs", "tried in this campaign"]
     if not others:
         headers, rows = headers[:-1], [row[:-1] for row in rows]
-    return table(headers, rows)
+    basis = "this run's free memory" if remedies[0].basis == "measured" else "the configuration alone"
+    return table(headers, rows, caption=f"Remedies, their effect predicted from {basis}")
 
 
-def proof_cell(tried: Proof | None) -> Cell:
-    """The run that has the remedy applied, what came of it, and in what else it differs."""
-    if tried is None:
-        return Cell(text="no run", tone="muted")
-    run = study_of(tried.record.folder)
-    served = run.served if run.served is not None else run.resolved
-    text = f"{run.name}: {run.outcome}, {_number(served)} of {_number(run.asked)}"
-    if tried.other:
-        differs = "; ".join(
-            f"{key} {setting_text(there)} instead of {setting_text(here)}" for key, (here, there) in tried.other.items()
-        )
-        text += f" (also {differs})"
+def _remedy_row(remedy: Remedy, tried: Sequence[Proof]) -> list[Value]:
+    limits = [
+        amount_cell(remedy.predicted.get(limit), "count", unknown="not predicted")
+        for limit in ("running_requests", "state_slots", "kv_tokens")
+    ]
+    cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
+    change = Cell(text=change_text(dict(remedy.set)), code=True, below=remedy.flags or None)
+    return [change, *limits, verdict_cell(remedy.verdict), Cell(text=cost, wide=True), proof_cell(tried)]
+
+
+def proof_cell(tried: Sequence[Proof]) -> Cell:
+    """The closest run that has the remedy applied, what came of it, and in what else it differs."""
+    if not tried:
+        return Cell(text="no", tone="muted")
+    best = tried[0]
+    run = study_of(best.record.folder)
     tone: Tone = "good" if run.outcome == "served" else "warn"
-    return Cell(text=text, tone=tone, href=f"../{run.name}/index.html")
+    return Cell(
+        text=f"{run.name}: {reached(run)}",
+        tone=tone,
+        href=f"../{run.name}/index.html",
+        below=f"also {differences(best)}" if best.other else None,
+    )
+
+
+def reached(run: Study) -> str:
+    """'served 4 of 4', or 'resolved 4 of 4, nothing sent'."""
+    asked = "as many as fit" if run.asked is None else str(run.asked)
+    if run.outcome in ("refused", "crashed", "timed_out", "unknown"):
+        return f"{run.outcome.replace('_', ' ')}, {asked} asked"
+    if run.served is None:
+        return f"started, {_number(run.resolved)} of {asked} resolved, nothing sent"
+    return f"served {run.served} of {asked}"
+
+
+def differences(tried: Proof) -> str:
+    """'memory.mem_fraction_static 0.508 instead of 0.509'."""
+    return "; ".join(
+        f"{key} {setting_text(there)} instead of {setting_text(here)}" for key, (here, there) in tried.other.items()
+    )
 
 
 def unread_lines(study: Study) -> Shown:

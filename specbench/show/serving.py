@@ -85,11 +85,13 @@ def _figure(value: float | None, digits: int, *, unknown: str = "not logged") ->
 
 def log_tail(record: RunRecord, lines: int = 15) -> Shown:
     """The last lines of the server's log with their numbers."""
-    last: deque[tuple[int, bytes]] = deque(maxlen=lines)
+    last: deque[tuple[int, bytes]] = deque(maxlen=lines + 1)
     for block in blocks(record.log_path):
         whole = clean(block.text[: block.limit]).split(b"\n")[1:]  # a block begins with a newline
         last.extend(enumerate(whole, start=block.lines_before + 1))
+    if last and not last[-1][1]:
+        last.pop()  # nothing follows the last newline
     if not last:
         return paragraph("The server wrote nothing.", tone="muted")
-    shown = [(number, clipped(as_text(line))) for number, line in last]
+    shown = [(number, clipped(as_text(line))) for number, line in list(last)[-lines:]]
     return code_lines(shown, label=f"end of the log ({record.origin})")

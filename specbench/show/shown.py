@@ -12,6 +12,9 @@ from html import escape
 from typing import Literal
 from urllib.parse import quote
 
+#: A cell up to this many characters is not broken into lines.
+_ONE_LINE = 22
+
 Tone = Literal["good", "warn", "bad", "muted", "plain"]
 
 
@@ -41,13 +44,22 @@ class Cell:
     href: str | None = None  # relative link; never a scheme
     title: str | None = None
     number: bool = False  # right-aligned
+    code: bool = False  # what one types: monospaced
+    wide: bool = False  # prose: gets the room
+    below: str | None = None  # a second line in small print
 
     @property
     def html(self) -> str:
         content = escape(self.text)
+        if self.code:
+            content = f"<code>{content}</code>"
         if self.href is not None:
             content = f'<a href="{escape(quote(self.href, safe="/#."))}">{content}</a>'
-        classes = " ".join(name for name, on in (("num", self.number), (self.tone, self.tone != "plain")) if on)
+        if self.below:
+            content += f"<br><small>{escape(self.below)}</small>"
+        short = len(self.text) <= _ONE_LINE and not self.below
+        marks = (("num", self.number), ("wide", self.wide), ("short", short), (self.tone, self.tone != "plain"))
+        classes = " ".join(name for name, on in marks if on)
         attributes = f' class="{classes}"' if classes else ""
         if self.title:
             attributes += f' title="{escape(self.title)}"'
@@ -55,7 +67,8 @@ class Cell:
 
     @property
     def printed(self) -> str:
-        return self.text if self.plain is None else self.plain
+        text = self.text if self.plain is None else self.plain
+        return f"{text} ({self.below})" if self.below else text
 
 
 Value = Cell | str | int | None
