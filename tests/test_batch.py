@@ -28,8 +28,8 @@ ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
 
 
-def recording(name: str, **changes: Any) -> RunConfig:
-    run = load_run(ROOT / "params" / "recordings" / f"{name}.yaml", ["engine.replay_speed=instant"])
+def recording(source: str, /, **changes: Any) -> RunConfig:
+    run = load_run(ROOT / "params" / "recordings" / f"{source}.yaml", ["engine.replay_speed=instant"])
     return run.replace({key.replace("__", "."): value for key, value in changes.items()})
 
 

@@ -59,7 +59,7 @@ def limit_curve(
         handles.append(marker("o", "recorded", solid=True, colour=colour))
     if limit == "running_requests":
         ax.plot(asked, asked, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, ax.get_ylim()[1] * 1.08)
     ax.set_xticks(list(asked) if len(asked) <= 12 else list(asked)[:: max(1, len(asked) // 8)])
     ax.set_xlabel("running requests asked")
     ax.set_ylabel(f"{LIMITS[limit].split(' (')[0]}, predicted", wrap=True)

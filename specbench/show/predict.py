@@ -23,7 +23,7 @@ def configuration(config: RunConfig) -> Shown:
         if isinstance(value, Section):
             # Fields that were not given are equal to their defaults: what is left is what a person wrote.
             given = value.model_dump(mode="json", exclude_defaults=True)
-            rows.append([name, setting_text(given) if given else "as the engine's defaults"])
+            rows.append([name, Cell(text=setting_text(given) if given else "as the engine's defaults", wide=True)])
         else:
             rows.append([name, setting_text(value)])
     return table(["section", "set"], rows)

@@ -19,7 +19,7 @@ from ..studies import Study
 from ..studies import study as study_of
 from ..terms import LIMITS, TERMS, Limit
 from .figures import amount_cell, change_text, interval_cell, setting_text, verdict_cell, verdict_words
-from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table
+from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table, without_empty
 
 _MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS) for name, text in table.items()}
 #: A log line may be 10 kB (server_args); evidence shows its beginning.
@@ -190,7 +190,7 @@ def reconciliation(study: Study) -> Shown:
         "difference comes from",
         "log line",
     ]
-    return table(headers, rows)
+    return table(*without_empty(headers, rows))
 
 
 def _outside(row: Row) -> Cell:

@@ -43,7 +43,7 @@ def latency(study: Study) -> Shown:
         parts += [code_lines(errors, label="errors of requests")]
     inexact = sum(step.inexact or 0 for step in steps)
     if inexact:
-        text = f"{inexact} requests were never recorded like this; the replay answered from the nearest recorded one."
+        text = f"Requests that were never recorded like this, answered from the nearest recorded one: {inexact}."
         parts.append(paragraph(text, tone="warn"))
     return joined(parts)
 

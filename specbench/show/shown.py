@@ -118,6 +118,12 @@ def _text(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequen
     return "\n".join([caption, *lines] if caption else lines)
 
 
+def without_empty(headers: Sequence[str], rows: Sequence[Sequence[Value]]) -> tuple[list[str], list[list[Value]]]:
+    """Headers and rows without the columns in which no row says anything."""
+    kept = [i for i in range(len(headers)) if any(cell(row[i]).text for row in rows)]
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
 def joined(parts: Iterable[Shown]) -> Shown:
     """Several things one below the other."""
     everything = list(parts)
