@@ -1,0 +1,121 @@
+"""The command line: JSON forms, messages, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def specbench(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench", *arguments], cwd=ROOT, input=stdin, capture_output=True, check=False
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_predict_json_has_the_promised_form_and_the_storys_figures():
+    done = specbench("predict", "params/story/tp1-8.yaml", "--pre-gib", "94.4", "--post-gib", "43.1911", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert set(document) >= {
+        *("schema", "name", "engine", "rule", "basis", "requested", "limits", "bytes", "verdict", "reason"),
+        "engine_error",
+    }
+    assert document["schema"] == 1
+    assert document["engine"] == {"name": "sglang", "version": "0.5.12"}
+    assert document["basis"] == "measured"
+    assert document["requested"] == {"running_requests": 8}
+    # 0.75 × 94.4 - (94.4 - 43.1911) = 19.5911 GiB left for the pools.
+    assert document["limits"]["state_slots"] == 2
+    assert document["limits"]["kv_tokens"] == 11_893
+    assert document["limits"]["running_requests"] == 0
+    assert document["limits"]["slots_per_request"] == 4
+    assert document["verdict"] == "refused"
+    assert document["engine_error"].startswith("AssertionError")
+    assert document["bytes"]["state_ssm"] == 3 * 48 * 3_145_728
+    assert document["bytes"]["graphs"] is None
+
+
+def test_four_requests_serve_with_the_same_memory():
+    done = specbench("predict", "params/story/tp1-4.yaml", "--pre-gib", "94.4", "--post-gib", "43.1911", "--json")
+    document = json.loads(done.stdout)
+    assert (document["limits"]["state_slots"], document["limits"]["kv_tokens"]) == (24, 87_061)
+    assert document["verdict"] == "serves"
+    assert document["engine_error"] is None
+
+
+def test_the_asymmetric_answer_from_the_configuration_alone():
+    verdicts = {
+        name: json.loads(specbench("predict", f"params/story/{name}.yaml", "--json").stdout)["verdict"]
+        for name in ("tp1-4", "tp1-8", "tp4-8", "tp8-8")
+    }
+    assert verdicts == {"tp1-4": "serves", "tp1-8": "refused", "tp4-8": "serves", "tp8-8": "serves"}
+
+
+def test_strict_turns_an_answer_into_an_exit_code():
+    assert specbench("predict", "params/story/tp1-8.yaml", "--strict").returncode == 1
+    assert specbench("predict", "params/story/tp1-4.yaml", "--strict").returncode == 0
+    assert specbench("diagnose", "tests/records/oom_r8", "--strict").returncode == 1
+    assert specbench("diagnose", "tests/records/nospec_r4", "--strict").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [
+        (("predict", "params/none.yaml"), "error: params file: 'params/none.yaml' does not exist."),
+        (("predict", "params/demo.yaml"), "error: demo.yaml: this is a campaign"),
+        (("predict", "params/story/tp1-8.yaml", "--set", "memory.x=1"), "error: tp1-8.yaml: memory.x: no such key"),
+        (("run", "params/story"), "error: "),
+        (("diagnose", "README.md"), "error: README.md: "),
+        (("diagnose", "notebooks"), "error: "),
+        (("report", "params"), "error: "),
+    ],
+)
+def test_bad_input_is_answered_in_two_lines(arguments, first):
+    done = specbench(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(first)
+    assert len(done.stderr.strip().splitlines()) <= 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_paste_is_diagnosed():
+    log = (ROOT / "tests" / "records" / "dflash_r8" / "server.log").read_bytes()
+    document = json.loads(specbench("diagnose", "-", "--json", stdin=log).stdout)
+    assert document["source"] == "standard input"
+    assert [finding["id"] for finding in document["findings"]] == ["capped-by-state-slots", "queue-with-room"]
+    assert document["requested"]["running_requests"] == 8
+    assert document["resolved"]["running_requests"] == 1
+
+
+def test_log_text_never_becomes_markup(tmp_path):
+    log = (ROOT / "tests" / "records" / "oom_r8" / "server.log").read_text()
+    hostile = tmp_path / "[red]x.log"
+    hostile.write_text(log.replace("CUDA out of memory", "[bold]CUDA[/bold] out of memory [/nonsense]"))
+    done = specbench("diagnose", str(hostile))
+    assert done.returncode == 0, done.stderr
+    assert "[bold]CUDA[/bold]" in done.stdout
+
+
+def test_doctor_says_what_is_missing():
+    document = json.loads(specbench("doctor", "--json").stdout)
+    assert document["schema"] == 1
+    assert set(document["can"]) == {"predict, diagnose, replay", "notebooks and reports", "start real servers"}
+    assert document["gpus"] or document["gpu_reason"]
+    assert document["engine"]["version"] or document["engine"]["reason"]
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = f"{sys.executable} -m specbench diagnose tests/records/dflash_r8 --json | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
+
+
+def test_the_version_is_told():
+    assert specbench("--version").stdout == "specbench 0.1.0\n"
