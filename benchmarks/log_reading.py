@@ -4,8 +4,8 @@
 
 The logs are made of what the recordings' servers printed: start-ups with their import warnings, the same server
 crashing and restarting for ever, and a long service. `ratio` is reading time over the time of `for line in open(path,
-'rb')`; both are the best of some rounds in this run, so other load on the machine weighs on both. The targets are 4 for
-start-ups and 20 for a service. Memory is the peak of a process of its own, for a log and for one four times as long.
+'rb')`; both are CPU time, the best of some rounds in this run. The targets are 4 for start-ups and 20 for a service.
+Memory is the peak of a process of its own, for a log and for one four times as long.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ def _plain(path: Path) -> int:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    begun = time.process_time()
     work()
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def speed(kind: str, path: Path, rounds: int) -> Speed:

@@ -41,10 +41,14 @@ class Block:
     text: bytes
     lines_before: int  # newlines in the file before `text`
     limit: int  # what begins at or after this offset belongs to the next block
+    _counted: tuple[int, int] = (0, 0)  # up to this offset, so many newlines: no byte is counted twice
 
     def line_of(self, offset: int) -> int:
-        """The 1-based physical line on which the character at `offset` stands."""
-        return self.lines_before + self.text.count(b"\n", 0, offset)
+        """The 1-based physical line on which the character at `offset` stands. Cheap when asked from left to right."""
+        start, newlines = self._counted if self._counted[0] <= offset else (0, 0)
+        newlines += self.text.count(b"\n", start, offset)
+        self._counted = (offset, newlines)
+        return self.lines_before + newlines
 
     def cleaned(self, start: int, stop: int) -> Block:
         """The part whose lines begin in [start, stop), cleaned, with the rest of the block to look ahead.
@@ -53,7 +57,7 @@ class Block:
         """
         if start == 0 and stop == self.limit and not _needs_cleaning(self.text):
             return self
-        before = self.lines_before + self.text.count(b"\n", 0, start)
+        before = self.line_of(start)
         part = self.text[start:stop]
         rest = self.text[stop:]
         if _needs_cleaning(part) or _needs_cleaning(rest):
@@ -70,8 +74,9 @@ def blocks(source: Source) -> Iterator[Block]:
         if limit == 0:
             kept = text
             continue
-        yield Block(text, lines_before, limit)
-        lines_before += text.count(b"\n", 0, limit)
+        block = Block(text, lines_before, limit)
+        yield block
+        lines_before = block.line_of(limit)
         kept = text[limit:]
     if kept not in (b"\n", b""):
         yield Block(kept, lines_before, len(kept))

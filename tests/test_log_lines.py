@@ -841,6 +841,16 @@ def test_the_log_says_an_exact_version_when_somebody_wrote_it_down() -> None:
     assert logs.read(["x"], version="0.5.12").version == "0.5.12"
 
 
+def test_a_known_version_is_told_when_its_lines_are_worded_otherwise() -> None:
+    kv = "KV Cache is allocated. #tokens: 87061, K size: 2.66 GB, V size: 2.66 GB"
+    assert logs.read([kv], version="0.5.12").seen.get("other_wording") is None
+    later = logs.read([kv], version="0.5.16")
+    assert later.seen["other_wording"] == 1
+    assert later.kv_pools[0].tokens == 87061
+    assert logs.read([kv], version="0.0.0.dev1+g977830e91").seen.get("other_wording") is None
+    assert logs.read([kv], version="my fork").version == "my fork"
+
+
 def test_lines_of_two_versions_give_no_range() -> None:
     """A fork, or several servers in one file: 0.5.12's pool line beside 0.5.18's warning."""
     log = read(

@@ -17,7 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....errors import ConfigError
 from ....logtext import Source, as_text
+from ....versions import is_development
 from ...contract import Failure, Line, Notice, ServerLog
 from . import assemble, formats
 from .batches import UNREAD_LIMIT
@@ -59,29 +61,33 @@ def read(source: Source, name: str | None = None, *, version: str | None = None)
     """Read a server's log.
 
     `name` is what the log is called in messages (its path, when not given). `version` is the engine's version when it
-    is known otherwise (a record knows it); a bare log tells a range. OSError when a file cannot be read.
+    is known otherwise (a record knows it): its wordings go first, and `seen["other_wording"]` counts the lines that
+    only other versions print. A bare log tells a range. OSError when a file cannot be read.
     """
     raw = collect(source)
     label = name or (str(source) if isinstance(source, (str, Path)) else "log")
-    return _Understanding(raw).log(label, version or raw.version)
+    return _Understanding(raw, version or raw.version).log(label)
 
 
 def recognised(log: ServerLog) -> bool:
     """Whether anything in the log is SGLang's. A traceback alone is not, unless its frames are in SGLang's code."""
     structure = (
         log.server_args, log.weights, log.state_pools, log.kv_pools, log.pool_ends, log.graphs, log.resolved,
-        log.notices, log.ready_line, log.decode["line"], log.prefill["line"],
+        log.ready_line, log.decode["line"], log.prefill["line"],
     )  # fmt: skip
     looks_ours = any(_SURELY_OURS.search(line.text) for line in log.unread)
+    own_notice = any(notice.kind != "logged_error" or "where" in notice.values for notice in log.notices)
     own = (failure.kind not in _ANYBODYS or "where" in failure.values for failure in log.failures)
-    return any(structure) or looks_ours or any(own)
+    return any(structure) or looks_ours or own_notice or any(own)
 
 
 class _Understanding:
     """Works through the messages of one start, in order."""
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: Raw, version: str | None) -> None:
         self._raw = raw
+        self._said_version = version
+        self._version = version if version and _has_wordings(version) else None
         self._records: list[Record] = []
         self._unread: list[Line] = []
         self._notices: list[Notice] = []
@@ -105,13 +111,14 @@ class _Understanding:
         if notice is not None:
             self._note(notice)
             return
-        record = record_of(message)
+        record = record_of(message, self._version)
         if record is None:
             return
         if not record.whole:
             self._unread.append(Line(line=record.line, text=message.shown(record.text)))
         self._evidence[record.line] = message.shown(record.text)
         self._seen[record.kind.partition(":")[2] or record.kind] += 1
+        self._seen["other_wording"] += record.foreign
         if _PHASES.index(reached := _REACHES.get(record.kind, "unknown")) > _PHASES.index(self._progress):
             self._progress = reached
         match record.kind.partition(":"):
@@ -149,7 +156,7 @@ class _Understanding:
             )
         )
 
-    def log(self, source: str, version: str | None) -> ServerLog:
+    def log(self, source: str) -> ServerLog:
         start = self._raw.start
         rows = assemble.placed(self._records)
         args = _arguments(start)
@@ -165,7 +172,7 @@ class _Understanding:
         return ServerLog(
             source=source,
             engine="sglang",
-            version=version,
+            version=self._said_version,
             version_range=self._version_range(),
             server_args=args,
             server_args_line=args_line,
@@ -215,7 +222,15 @@ class _Understanding:
             "unread": len(self._unread) + batches.unread_seen,
             "failures": len(self._failures) + len(self._tracebacks.failures),
         }
-        return counts | {kind: number for kind, number in self._seen.items() if kind not in counts}
+        return counts | {kind: number for kind, number in self._seen.items() if number and kind not in counts}
+
+
+def _has_wordings(version: str) -> bool:
+    """A development build, or text that is no version, tells nothing about the wording."""
+    try:
+        return not is_development(version)
+    except ConfigError:
+        return False
 
 
 def _arguments(start: Start) -> ServerArgs | None:

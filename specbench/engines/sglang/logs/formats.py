@@ -92,6 +92,12 @@ def forms_of(version: str) -> dict[str, Form]:
     return forms
 
 
+@cache
+def spoken_by(version: str) -> frozenset[Form]:
+    """All forms that a server of this version may print, those that no version ties down included."""
+    return frozenset((*forms_of(version).values(), *extras.FORMS.values()))
+
+
 def heads() -> tuple[str, ...]:
     """How the lines of all forms begin, without those that begin like a shorter one."""
     every = {head for dated in history() for head in dated.form.heads}

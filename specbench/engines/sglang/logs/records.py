@@ -29,10 +29,14 @@ class Record:
     text: str  # the whole message, wrapped lines joined
     whole: bool  # False: read in part
     versions: VersionRange
+    foreign: bool = False  # worded as the version that was given does not word it
 
 
-def record_of(message: Message) -> Record | None:
-    """The record of a message; kind "unread" when it looks like ours and nothing fits; None when it is none of ours."""
+def record_of(message: Message, version: str | None = None) -> Record | None:
+    """The record of a message; kind "unread" when it looks like ours and nothing fits; None when it is none of ours.
+
+    With a version its own wordings (those of the nearest earlier file) go first; the others are read all the same.
+    """
     text = message.text.lstrip(" \t>")
     best: Record | None = None
     longest = text
@@ -40,9 +44,9 @@ def record_of(message: Message) -> Record | None:
         longest = reading = reading.lstrip(" \t>")
         found = _read(reading) or (_read(squeeze(reading), squeezed=True) if reading is not text else [])
         if found:
-            best = best or _record(message, reading, found)
+            best = best or _record(message, reading, found, version)
             if found[0][1].get("scratch_ssm") is not None:
-                return _record(message, reading, found)
+                return _record(message, reading, found, version)
             if best.kind != "state_pool":  # broken before its scratch, a state line is whole without it
                 return best
     if best is not None:
@@ -58,16 +62,18 @@ def _figures_read(found: tuple[str, dict[str, Any]]) -> int:
     return sum(value is not None for value in found[1].values())
 
 
-def _record(message: Message, text: str, found: list[tuple[Dated, dict[str, Any]]]) -> Record:
-    newest, figures = found[0]
+def _record(message: Message, text: str, found: list[tuple[Dated, dict[str, Any]]], version: str | None) -> Record:
+    own = formats.spoken_by(version) if version else frozenset()
+    chosen, figures = next((fit for fit in found if fit[0].form in own), found[0])
     return Record(
-        kind=newest.form.kind,
+        kind=chosen.form.kind,
         figures=figures,
         rank=message.rank,
         line=message.line,
         text=text,
         whole=True,
         versions=formats.union((dated.since, dated.until) for dated, _ in found),
+        foreign=version is not None and chosen.form not in own,
     )
 
 

@@ -71,7 +71,7 @@ _NEWLINE = ord("\n")
 
 #: Bytes kept from a message on: a bracketed line with what it wraps to, an exception with its text, the arguments.
 
-_AFTER_BRACKET, _AFTER_BARE, _AFTER_ARGS = 2048, 8192, 1 << 18
+_AFTER_BRACKET, _AFTER_FRAME, _AFTER_BARE, _AFTER_ARGS = 1024, 512, 8192, 1 << 18
 
 
 class Hit(NamedTuple):
@@ -109,21 +109,21 @@ def places(block: Block, *, batches: bool) -> Places | None:
 def hits(block: Block, found: Places) -> Iterator[Hit]:
     """The messages that begin at the places found in a cleaned block, in order."""
     text = block.text
-    line, counted, has_arguments = block.lines_before, 0, False
+    has_arguments = False
     quotes = _Quotes(text)
     for offset in sorted(found):
-        line += text.count(b"\n", counted, offset)
-        counted = offset
         bracket: str | None = None
         if found[offset]:
             opening = text.rfind(b"[", max(0, offset - 98), offset - 2)
             if opening < 0 or (text[opening - 1] != _NEWLINE and quotes.hold(opening)):
                 continue
             bracket = text[opening + 1 : offset - 2].decode("utf-8", "replace")
-        keep = _AFTER_BARE if bracket is None else _AFTER_BRACKET
-        if text.startswith(b"server_args=", offset) and not has_arguments:  # a block has one that counts
+        keep = _AFTER_BRACKET
+        if bracket is None:
+            keep = _AFTER_FRAME if text.startswith(b"File ", offset) else _AFTER_BARE
+        elif not has_arguments and text.startswith(b"server_args=", offset):  # a block has one that counts
             keep, has_arguments = _AFTER_ARGS, True
-        yield Hit(line, bracket, text[offset : offset + keep])
+        yield Hit(block.line_of(offset), bracket, text[offset : offset + keep])
 
 
 class _Quotes:
@@ -146,7 +146,7 @@ class _Quotes:
 
 def rank_and_time(bracket: str | None) -> tuple[str, str | None]:
     """'2026-05-20 10:11:12 DP1 TP3' -> ('DP1 TP3', '2026-05-20 10:11:12'). ("", None) without a bracket."""
-    found = _BRACKET.match(bracket) if bracket else None
+    found = _BRACKET.match(bracket.rpartition("[")[2]) if bracket else None
     if found is None:
         return "", None
     time = found["time"]

@@ -41,7 +41,7 @@ _WHOLE = {
 
 _LINE = re.compile(
     rb"(?:\[(?P<bracket>[^\[\]\n]{0,80})\] |\A[ \t>]{0,40})(?P<kind>Decode|Prefill) batch"
-    rb"(?: \[\d{1,12}\])?[,.] (?P<fields>[^\n]{1,4096})"
+    rb"(?P<iteration> \[\d{1,12}\])?(?P<mark>[,.]) (?P<fields>[^\n]{1,4096})"
 )
 #: docker's json-file writes the newline and its own fields after the line.
 _DOCKER_TAIL = re.compile(rb"\\n\",\"(?:stream|time)\"[^\n]*\Z")
@@ -84,8 +84,9 @@ def shape_of(line: bytes) -> Shape | None:
         pattern.append(_field(parts[-1], rb"[^,]*"))
     if not columns:
         return None
-    begin = rb"\[([^\[\]\n]{0,80})\] " if found["bracket"] is not None else rb"\A[ \t>]{0,40}()"
-    head = begin + kind.encode() + rb" batch(?: \[\d{1,12}\])?[,.] "
+    begin = rb"\[([^\]]{0,80})\] " if found["bracket"] is not None else rb"\A[ \t>]{0,40}()"
+    iteration = rb" \[\d{1,12}\]" if found["iteration"] else b""
+    head = begin + kind.encode() + b" batch" + iteration + re.escape(found["mark"]) + b" "
     return Shape(
         is_decode=kind == "Decode",
         pattern=re.compile(head + b", ".join(pattern) + _TAIL),

@@ -19,6 +19,7 @@ _EXCEPTION = re.compile(
     r"(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Za-z_]\w{0,80}?)?(?:Error|Exception|Exit|Interrupt))(?::\s?|\Z)"
 )
 _ARGPARSE = re.compile(r"\S{1,200}: error: (?P<text>.+)")
+_MOST_EXCEPTIONS = 20
 _ORDERLY = ("SystemExit", "KeyboardInterrupt", "CancelledError")
 
 
@@ -51,7 +52,7 @@ class Tracebacks:
             self.evidence[message.line] = message.shown(message.text)
             tail = text.partition(" hit an exception: ")[2]
             if tail and not tail.startswith("Traceback"):
-                self._exception(message.line, tail, message)
+                self._exception(tail, message, progress)
             return True
         if text.startswith(TRACEBACK):
             if self._chain is None or not self._chain.chained:
@@ -71,63 +72,69 @@ class Tracebacks:
             return True
         if found := _ARGPARSE.match(text):
             self.end(progress)
-            self._add(Failure(kind="bad_arguments", phase="arguments", exception=None, text=found["text"],
-                              rank=message.rank, line=message.line), message.text)  # fmt: skip
+            chain = _Chain(message.rank, message.line, message.text, fatal=True)
+            self._fail(chain, "bad_arguments", "arguments", None, found["text"], message.line, {})
             return True
         if not message.bracketed and _EXCEPTION.match(text):
-            self._exception(message.line, text, message)
+            self._exception(text, message, progress)
             return True
         if message.bracketed:
             self.end(progress)
         return False
 
-    def _exception(self, line: int, text: str, message: Message) -> None:
+    def _exception(self, text: str, message: Message, progress: str) -> None:
+        """A line with an exception: of the open chain, or alone (pasted or printed without its traceback)."""
         found = _EXCEPTION.match(text)
-        whole = message.paragraph().lstrip(" \t>")
-        said = whole[whole.find(text[:40]) :] if text[:40] in whole else text
-        name = found["name"] if found else ""
-        if self._chain is None:
-            self._chain = _Chain(message.rank, line, message.text, fatal=False)
-            alone = True
-        else:
-            alone = False
-        if len(self._chain.exceptions) < 20:
-            self._chain.exceptions.append((line, name, said[found.end() :] if found else said))
-            self.evidence.setdefault(line, message.shown(message.text))
+        whole = message.paragraph()
+        said = whole[max(0, whole.find(text[:40])) :]
+        alone = self._chain is None
+        chain = self._chain = self._chain or _Chain(message.rank, message.line, message.text, fatal=False)
+        if len(chain.exceptions) < _MOST_EXCEPTIONS:
+            name = found["name"] if found else ""
+            chain.exceptions.append((message.line, name, said[found.end() :] if found else said))
+            self.evidence.setdefault(message.line, message.shown(message.text))
         if alone:
-            self.end("unknown", alone=True)
+            self.end(progress, alone=True)
 
     def end(self, progress: str, *, alone: bool = False) -> None:
-        """The chain is complete. `alone`: an exception's line without a traceback, pasted or printed."""
+        """The chain is complete: make it a failure, or a notice, or nothing."""
         chain, self._chain = self._chain, None
-        if chain is None or not chain.exceptions:
+        if chain is None:
+            return
+        if not chain.exceptions:
+            if chain.fatal:  # the log ends, or was cut, inside the traceback
+                self._fail(chain, "runtime_error", phase_of(chain.frames) or progress, None, chain.text, chain.line, {})
             return
         known = [(line, name, text, classify(name, text)) for line, name, text in chain.exceptions]
         line, name, text, found = next((entry for entry in known if entry[3]), known[-1])
-        last = name.rpartition(".")[2]
-        uncaught = bool(chain.frames) and UNCAUGHT.search(chain.frames[0]) is not None
         values: dict[str, Any] = dict(found.values) if found else {}
         if (place := where(chain.frames)) is not None:
             values["where"] = place
-        if last in _ORDERLY:
+        if name.rpartition(".")[2] in _ORDERLY:
             return
-        if not (found or chain.fatal or uncaught):
+        uncaught = bool(chain.frames) and UNCAUGHT.search(chain.frames[0]) is not None
+        if found is None and not chain.fatal and not uncaught:
             if not alone:
-                notice = Notice(kind="logged_error", values=values, rank=chain.rank, line=line, text=f"{name}: {text}")
-                self.notices.append(notice)
-                self.evidence[line] = notice.text
+                said = f"{name}: {text}"
+                self.notices.append(Notice(kind="logged_error", values=values, rank=chain.rank, line=line, text=said))
             return
-        phase = phase_of(chain.frames) or (found.phase if found else None)
+        phase = phase_of(chain.frames) or (found.phase if found else None) or progress
         if found and found.phase == "graphs":
             phase = "graphs"
-        if phase is None:
-            phase = progress if progress != "unknown" or not uncaught else "unknown"
         kind = found.kind if found else ("bad_arguments" if phase == "arguments" else "runtime_error")
-        failure = Failure(
-            kind=kind, phase=phase, exception=last or None, text=text.strip(), rank=chain.rank, line=line, values=values
-        )
-        self._add(failure, self.evidence.get(line, text))
+        self._fail(chain, kind, phase, name.rpartition(".")[2] or None, text.strip(), line, values)
 
-    def _add(self, failure: Failure, text: str) -> None:
-        self.failures.append(failure)
-        self.evidence[failure.line] = text
+    def _fail(
+        self,
+        chain: _Chain,
+        kind: str,
+        phase: str,
+        exception: str | None,
+        text: str,
+        line: int,
+        values: dict[str, Any],
+    ) -> None:
+        self.failures.append(
+            Failure(kind=kind, phase=phase, exception=exception, text=text, rank=chain.rank, line=line, values=values)
+        )
+        self.evidence.setdefault(line, text)
