@@ -409,6 +409,26 @@ def test_a_traceback_that_was_caught_is_a_notice() -> None:
     assert "Connection refused" in log.evidence[5]
 
 
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_shortage_that_was_caught_is_a_failure_only_if_it_was_the_end(survives: bool) -> None:
+    text = [
+        "[2026-05-20 10:11:12] The server is fired up and ready to roll!",
+        "[2026-05-20 10:11:13 TP0] autotuning failed, using the default",
+        "Traceback (most recent call last):",
+        f'  File "{SRT}layers/moe/fused_moe.py", line 90, in tune',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.41 GiB.",
+        "",
+    ]
+    if survives:
+        text.append(
+            "[2026-05-20 10:11:14 TP0] Decode batch, #running-req: 3, #token: 186, token usage: 0.12, cuda graph: False, "
+            "gen throughput (token/s): 178.86, #queue-req: 2"
+        )
+    log = logs.read(text)
+    assert [failure.kind for failure in log.failures] == ([] if survives else ["cuda_oom"])
+    assert [notice.kind for notice in log.notices] == (["logged_error"] if survives else [])
+
+
 def test_stopping_by_hand_is_no_failure() -> None:
     log = logs.read(
         [

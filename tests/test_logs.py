@@ -126,6 +126,40 @@ def test_arguments_of_a_recording() -> None:
     assert log.server_args_line == 5
 
 
+def test_log_of_0_5_23() -> None:
+    """Real 0.5.23 with the 27B model's pools: arguments as a dict, the cap said in words, a caught traceback."""
+    log = logs.read(HERE / "logs" / "sglang" / "0.5.23-mtp-capped.log")
+    assert log.version_range == ("0.5.23", None)
+    assert (log.server_args or {})["speculative_algorithm"] == "EAGLE"
+    assert (log.server_args or {})["mamba_full_memory_ratio"] == 0.5
+    assert [(w.role, w.model_class, w.available) for w in log.weights] == [
+        ("target", "Qwen3_5ForCausalLM", gib("95.60")),
+        ("draft", "Qwen3_5ForCausalLMMTP", gib("33.93")),
+    ]
+    assert [(p.slots, p.ssm, p.scratch_ssm, p.scratch_conv) for p in log.state_pools] == [
+        (4, gib("0.70"), gib("4.50"), gib("0.09"))
+    ]
+    assert [(p.role, p.tokens, p.k) for p in log.kv_pools] == [
+        ("target", 234067, gib("7.14")),
+        ("draft", 234067, gib("0.45")),
+    ]
+    assert [(r.kv_tokens, r.running_requests, r.available) for r in log.resolved] == [(234067, 1, gib("33.93"))]
+    capped = next(notice for notice in log.notices if notice.kind == "requests_capped_by_state")
+    assert capped.values == {"resolved": 1, "state_slots": 4, "slots_per_request": 3}
+    assert [(notice.line, notice.text[:42]) for notice in log.notices if notice.kind == "logged_error"] == [
+        (134, "requests.exceptions.ConnectionError: HTTPC")
+    ]
+    assert (log.failures, log.ready_line, log.unread) == ((), 135, ())
+
+
+def test_batches_of_0_5_23() -> None:
+    log = logs.read(HERE / "logs" / "sglang" / "0.5.23-dflash-cpu.log")
+    assert (log.seen["decode"], log.decode["line"][0], log.decode["line"][-1]) == (25, 76, 130)
+    assert (log.decode["state_slots_used"][-1], log.decode["state_usage"][-1]) == (8, 0.50)
+    assert (log.decode["throughput"][-1], log.decode["graph"][-1]) == (155.57, False)
+    assert log.failures == ()
+
+
 # ── published logs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -167,7 +167,10 @@ class _Understanding:
         weights = assemble.weights(rows)
         speculative = any(load.role == "draft" for load in weights) or bool(args and args.get("speculative_algorithm"))
         failures = sorted((*self._failures, *self._tracebacks.failures), key=lambda failure: failure.line)
-        notices = sorted((*self._notices, *self._tracebacks.notices), key=lambda notice: notice.line)
+        survived = [failure for failure in failures if self._survived(failure)]
+        failures = [failure for failure in failures if failure not in survived]
+        notices = [*self._notices, *self._tracebacks.notices, *map(_logged_error, survived)]
+        notices.sort(key=lambda notice: notice.line)
         failures = failures or _died(notices, self._progress)
         return ServerLog(
             source=source,
@@ -193,6 +196,12 @@ class _Understanding:
             lines_total=self._raw.lines,
             seen=self._counts(),
         )
+
+    def _survived(self, failure: Failure) -> bool:
+        """An error that was caught and logged, after which the server became ready or went on serving."""
+        batches = self._raw.start.batches
+        last_sign = max(self._ready or 0, batches.decode.last_line or 0, batches.prefill.last_line or 0)
+        return failure.line in self._tracebacks.survivable and failure.line < last_sign
 
     def _version_range(self) -> VersionRange:
         ranges = [record.versions for record in self._records] + self._raw.start.batches.versions
@@ -246,6 +255,11 @@ def _arguments(start: Start) -> ServerArgs | None:
 def _notice(kind: str, record: Record) -> Notice:
     values: dict[str, Any] = {name: value for name, value in record.figures.items() if value is not None}
     return Notice(kind=kind, values=values, rank=record.rank, line=record.line, text=record.text)
+
+
+def _logged_error(failure: Failure) -> Notice:
+    text = f"{failure.exception}: {failure.text}" if failure.exception else failure.text
+    return Notice(kind="logged_error", values=failure.values, rank=failure.rank, line=failure.line, text=text)
 
 
 def _died(notices: Sequence[Notice], progress: str) -> list[Failure]:

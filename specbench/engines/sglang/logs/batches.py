@@ -87,6 +87,7 @@ class Table:
     def __init__(self, columns: Sequence[str]) -> None:
         self.seen = 0  # lines, dropped ones included
         self.first_line: int | None = None
+        self.last_line: int | None = None
         self.shapes = 0
         self._columns = columns
         self._stride = 1
@@ -101,6 +102,7 @@ class Table:
         if self._stride > 1:
             self._note_peaks(_Part(shape, 0, numbers, matches))
         self.first_line = min(numbers[0], self.first_line or numbers[0])
+        self.last_line = max(numbers[-1], self.last_line or 0)
         first = -part.seen % self._stride  # a shape's rows are counted; multiples of the stride are kept
         part.seen += len(numbers)
         self.seen += len(numbers)

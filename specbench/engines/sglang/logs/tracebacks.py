@@ -39,6 +39,7 @@ class Tracebacks:
 
     def __init__(self) -> None:
         self.failures: list[Failure] = []
+        self.survivable: set[int] = set()  # lines of failures that did not have to end the process
         self.notices: list[Notice] = []
         self.evidence: dict[int, str] = {}
         self._chain: _Chain | None = None
@@ -122,6 +123,8 @@ class Tracebacks:
         if found and found.phase == "graphs":
             phase = "graphs"
         kind = found.kind if found else ("bad_arguments" if phase == "arguments" else "runtime_error")
+        if not (chain.fatal or uncaught):
+            self.survivable.add(line)
         self._fail(chain, kind, phase, name.rpartition(".")[2] or None, text.strip(), line, values)
 
     def _fail(
