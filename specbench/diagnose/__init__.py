@@ -55,9 +55,9 @@ def of_path(path: str | Path) -> Diagnosis:
 
 def of_record(record: RunRecord) -> Diagnosis:
     """The diagnosis of a record. Everything is read and predicted anew."""
-    log = logs.read(record.log_path, name=record.log_path.name)
+    log = logs.read(record.log_path, name=record.log_path.name, version=record.config.engine.version)
     pools = report(log, record.server_info())
-    case = _case(record.config, log, pools, record.status.status, record.requests())
+    case = _case(record.config, log, pools, record.status.status, record.requests(), bare=False)
     return _diagnosis(case, name=record.name, source=str(record.folder), origin=record.origin)
 
 
@@ -75,7 +75,7 @@ def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagno
         )
     pools = report(log)
     config, assumptions = config_of_log(log, pools, label)
-    case = _case(config, log, pools, _status(log), ())
+    case = _case(config, log, pools, _status(log), (), bare=True)
     return _diagnosis(case, name=label, source=str(path or label), origin="recorded", assumptions=assumptions)
 
 
@@ -85,6 +85,8 @@ def _case(
     pools: PoolReport,
     status: Status | None,
     requests: Sequence[RequestTrace],
+    *,
+    bare: bool,
 ) -> Case:
     found: Mapping[Basis, MemoryBudget] = {}
     free = None
@@ -93,7 +95,9 @@ def _case(
         with contextlib.suppress(SpecbenchError):
             free = logged_free(config, pools)
             found = budgets(config, pools)
-    return Case(config=config, log=log, pools=pools, budgets=found, free=free, status=status, requests=requests)
+    return Case(
+        config=config, log=log, pools=pools, budgets=found, free=free, status=status, requests=requests, bare=bare
+    )
 
 
 def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumptions: tuple[str, ...] = ()) -> Diagnosis:

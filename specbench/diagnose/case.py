@@ -26,6 +26,7 @@ class Case:
     free: FreeMemory | None  # logged, narrowed
     status: Status | None
     requests: Sequence[RequestTrace]  # empty for a bare log
+    bare: bool  # a log without a record: `config` was read from it
 
     @property
     def budget(self) -> MemoryBudget | None:
@@ -34,9 +35,14 @@ class Case:
 
     @property
     def asked_requests(self) -> int | None:
-        """Running requests that were asked for. None: not given."""
-        if self.config is not None and self.config.memory.max_running_requests is not None:
+        """Running requests that were asked for. None: not given.
+
+        The engine prints its own default (48 with speculation) as if it had been asked; that is not asking.
+        """
+        if self.config is not None and not self.bare:
             return self.config.memory.max_running_requests
+        if any(notice.kind == "requests_default_48" for notice in self.log.notices):
+            return None
         asked = self.pools.requested.get("running_requests")
         return asked if isinstance(asked, int) else None
 
