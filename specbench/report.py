@@ -14,7 +14,7 @@ from . import listing, pages
 from .errors import RecordError, SpecbenchError
 from .notebooks import execute, source
 from .record import RunRecord
-from .studies import RUN_NOTEBOOK, why_missing
+from .studies import RUN_NOTEBOOK, is_run, why_missing
 
 DIAGNOSIS_NOTEBOOK = "3_diagnose.ipynb"
 ANALYSIS_NOTEBOOK = "4_analysis.ipynb"
@@ -28,8 +28,21 @@ WatchStage = Callable[[str, int, int], None]
 def build(
     root: Path, pool: Executor, watch_stage: WatchStage = lambda phase, done, total: None
 ) -> tuple[Path, tuple[str, ...]]:
-    """All pages of a folder of runs. Returns the front page and what went wrong on the way."""
-    folders = listing.run_folders(root)
+    """All pages of a folder of runs. Returns the front page and what went wrong on the way.
+
+    RecordError, and nothing is written, when the folder holds no run, or bare records.
+    """
+    folders = [folder for folder in listing.run_folders(root) if is_run(folder)]
+    if not folders:
+        raise RecordError(
+            f"{root}: no run in it.\nExpected a folder of runs, as 'specbench run' leaves it (runs/demo)."
+        )
+    bare = [folder for folder in folders if (folder / "status.json").is_file()]
+    if bare:
+        raise RecordError(
+            f"{bare[0]}: this is a record itself, and nothing is ever written into a record.\n"
+            "Read it with notebooks/3_diagnose.ipynb (a folder of them with 4_analysis.ipynb), or run its params file."
+        )
     tasks: dict[Future[str | None], str] = {pool.submit(write_index, root): "analysis"}
     tasks |= {pool.submit(write_run, folder): f"diagnosis of {folder.name}" for folder in folders}
     problems: list[str] = []
@@ -93,7 +106,7 @@ def write_index(root: Path) -> str | None:
     known = listing.read(root)
     page = pages.Page(
         title=f"{known.campaign if known is not None else root.name}: asked, resolved, served",
-        provenance=f"campaign of {len(listing.run_folders(root))} runs · {root.name}",
+        provenance=f"{sum(is_run(folder) for folder in listing.run_folders(root))} runs in {root.name}",
     )
     if problem is None:
         pages.write(root / ANALYSIS_NOTEBOOK, root / INDEX, page)

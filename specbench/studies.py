@@ -18,7 +18,7 @@ from .latency import LatencyTable
 from .latency import table as latency_table
 from .listing import read, run_folders
 from .paths import resolve
-from .record import RECORD, RunRecord
+from .record import PARTIAL, RECORD, RunRecord
 from .terms import Basis
 
 #: How a run is summed up in one word. `capped`: it served, with fewer requests at once than asked.
@@ -112,11 +112,24 @@ def collect(path: str | Path) -> Collection:
         try:
             entries.append(study(folder))
         except RecordError as error:
-            if any((folder / name).is_file() for name in (RUN_NOTEBOOK, ERROR)) or any(folder.glob("*.partial-*")):
+            if is_run(folder):
                 entries.append(Missing(name=folder.name, folder=folder, error=why_missing(folder) or str(error)))
     if not entries:
         raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
     return Collection(folder=root, entries=tuple(entries))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run left something here: a record (finished or not), or at least its notebook."""
+    return (
+        has_record(folder)
+        or any((folder / name).is_file() for name in (RUN_NOTEBOOK, ERROR))
+        or any(folder.glob(f"{RECORD}{PARTIAL}*"))
+    )
+
+
+def has_record(folder: Path) -> bool:
+    return any((place / "status.json").is_file() for place in (folder, folder / RECORD))
 
 
 def siblings(study: Study) -> tuple[RunRecord, ...]:

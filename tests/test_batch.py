@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +23,7 @@ from specbench.batch import CampaignResult, Event
 from specbench.cli import app
 from specbench.cli.campaign_text import document
 from specbench.config import RunConfig
+from specbench.errors import RecordError
 from specbench.pages import MAX_PAGE_BYTES
 from specbench.params import Campaign, load_campaign, load_run
 from specbench.record_types import RunStatus
@@ -148,6 +156,21 @@ def test_report_rebuilds_pages_and_leaves_records_alone(result: CampaignResult) 
     assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in record.iterdir()} == before
 
 
+def test_report_of_a_folder_without_runs_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params" / "x.yaml").write_text("a: 1")
+    with pytest.raises(RecordError, match="no run in it"):
+        batch.report_folder(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["params", "x.yaml"]
+
+
+def test_report_never_writes_into_a_record() -> None:
+    before = sorted((ROOT / "tests" / "records").rglob("*"))
+    with pytest.raises(RecordError, match="nothing is ever written into a record"):
+        batch.report_folder(ROOT / "tests" / "records")
+    assert sorted((ROOT / "tests" / "records").rglob("*")) == before
+
+
 def test_exit_codes_of_run(tmp_path: Path) -> None:
     params = str(ROOT / "params" / "recordings" / "0512_dflash_r8.yaml")
     arguments = ["run", params, "--set", "engine.replay_speed=instant", "--out", str(tmp_path / "out"), "--json"]
@@ -200,6 +223,47 @@ def _die() -> None:
     import os
 
     os._exit(3)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_the_command(signal_number: signal.Signals, tmp_path: Path) -> None:
+    arguments = ["run", str(ROOT / "params" / "recordings" / "dflash_r8.yaml"), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "specbench", *arguments, "--set", "engine.replay_speed=1.0"]  # minutes, if let
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, start_new_session=True, cwd=ROOT, **quiet) as process:
+        tree: dict[int, psutil.Process] = {}
+        assert until(lambda: any("specbench.replay" in line for line in lines(process.pid, tree)), 60)
+        assert len(tree) >= 4  # worker, kernel, supervisor, replay
+        process.send_signal(signal_number)
+        assert until(lambda: not any(alive(one) for one in tree.values()), 30)
+
+
+def lines(pid: int, tree: dict[int, psutil.Process]) -> list[str]:
+    """The command lines of all descendants, which are added to `tree`."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            tree[child.pid] = child
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                found.append(" ".join(child.cmdline()))
+    return found
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition came true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def test_the_demo_is_a_valid_campaign() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from specbench.errors import ConfigError, SpecbenchError
 from specbench.hygiene import parameter_names, problems
 from specbench.notebooks import NAMES, execute, refresh, stored
 from specbench.params import load_sections
+from specbench.record import RunRecord
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
@@ -240,3 +244,33 @@ def test_names_that_a_person_defines_are_their_own_business() -> None:
 def test_sections_returns_the_form_of_a_run() -> None:
     values: dict[str, Any] = dict.fromkeys(SECTIONS, 0) | {"out": "x", "other": 1}
     assert list(sections(values, "out")) == list(SECTIONS)
+
+
+# ── papermill as papermill documents it ──────────────────────────────────────────────────────────────────────────────
+
+
+def papermill_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`papermill notebooks/2_run.ipynb out.ipynb …` from a folder that has nothing to do with the workbook."""
+    command = [sys.executable, "-m", "papermill", str(NOTEBOOKS / "2_run.ipynb"), "out.ipynb", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(NOTEBOOKS.parent)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.slow
+def test_papermill_runs_a_params_file_from_any_folder(tmp_path: Path) -> None:
+    params = NOTEBOOKS.parent / "params" / "recordings" / "0512_dflash_r8.yaml"
+    done = papermill_command(tmp_path, "-f", str(params), "-p", "out", "here")
+    assert done.returncode == 0, done.stderr
+    assert RunRecord.open(tmp_path / "here").status.status == "refused"
+    executed = json.loads((tmp_path / "out.ipynb").read_text("utf-8"))
+    assert executed["metadata"]["papermill"]["parameters"]["engine"]["version"] == "0.5.12"
+
+
+@pytest.mark.slow
+def test_papermill_with_an_unknown_key_fails_and_names_it(tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("memmory: {max_running_requests: 4}\n", encoding="utf-8")
+    done = papermill_command(tmp_path, "-f", "wrong.yaml")
+    assert done.returncode == 1
+    assert "ConfigError: parameters: memmory: no such key (did you mean 'memory'?)" in done.stderr

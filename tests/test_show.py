@@ -117,7 +117,7 @@ def test_served_table_keeps_asked_predicted_resolved_and_served_apart() -> None:
     row = next(line for line in text.splitlines() if line.startswith("running_requests"))
     assert row.split() == ["running_requests", "8", "1", "1", "1"]
     assert "resolved (recorded)" in text
-    assert "predicted (measured free memory)" in text
+    assert "predicted (from logged free memory)" in text
 
 
 def test_ranks_that_agree_share_a_row() -> None:

@@ -117,10 +117,10 @@ def summary(result: CampaignResult) -> None:
     """The table of outcomes and where the report is."""
     console = Console(file=sys.stdout)
     studies = _studies(result)
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, expand=True)
     for name in ("configuration", "asked", "resolved", "served", "outcome"):
         table.add_column(name, justify="right" if name in ("asked", "resolved", "served") else "left", no_wrap=True)
-    table.add_column("why", no_wrap=True, overflow="ellipsis")
+    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
     for point in result.points:
         study = studies.get(point.folder.name)
         if study is None:

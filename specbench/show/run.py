@@ -128,7 +128,7 @@ def served_table(study: Study) -> Shown:
             ]
         )
     origin = study.record.origin
-    on = "measured free memory" if study.basis == "measured" else "configuration alone"
+    on = "from logged free memory" if study.basis == "measured" else "from the configuration"
     headers = ["limit", "asked", f"predicted ({on})", f"resolved ({origin})", f"served ({origin})"]
     shown = table(headers, rows)
     if budget is not None:
