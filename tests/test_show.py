@@ -23,7 +23,7 @@ def test_a_table_prints_whole_numbers_and_shows_thousands() -> None:
     shown = table(["run", "tokens"], [["a", 87061], ["bb", None]])
     assert str(shown) == "run      tokens\n---  ----------\na         87061\nbb   not logged"
     assert '<td class="num short">87,061</td>' in shown.html
-    assert '<td class="short muted">not logged</td>' in shown.html
+    assert '<td class="muted">not logged</td>' in shown.html
     assert '<th scope="col" class=num>tokens</th>' in shown.html
 
 

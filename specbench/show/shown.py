@@ -57,7 +57,7 @@ class Cell:
             content = f'<a href="{escape(quote(self.href, safe="/#."))}">{content}</a>'
         if self.below:
             content += f"<br><small>{escape(self.below)}</small>"
-        short = len(self.text) <= _ONE_LINE and not self.below
+        short = len(self.text) <= _ONE_LINE and not self.below and self.tone != "muted"
         marks = (("num", self.number), ("wide", self.wide), ("short", short), (self.tone, self.tone != "plain"))
         classes = " ".join(name for name, on in marks if on)
         attributes = f' class="{classes}"' if classes else ""
