@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specbench import show
 from specbench.budget import predict
+from specbench.engines.contract import Line
 from specbench.params import load_run
 from specbench.show.figures import amount_cell, change_text, interval_cell, setting_text
-from specbench.show.run import clipped
+from specbench.show.findings import clipped
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
 from specbench.studies import study
 from specbench.units import GIB, Interval
@@ -125,6 +127,19 @@ def test_ranks_that_agree_share_a_row() -> None:
     slots = [line for line in text.splitlines() if line.startswith("state_slots")]
     assert len(slots) == 1
     assert "TP0 to TP3" in slots[0]
+
+
+def test_a_run_without_findings_says_so_and_counts_what_is_off() -> None:
+    text = str(show.findings(study(RECORDS / "0512_dflash_r4_exact")))
+    assert text == "No finding: nothing was refused, capped or spoiled. Figures off the prediction: 0."
+
+
+def test_lines_that_nobody_could_read_are_shown() -> None:
+    whole = study(RECORDS / "0512_dflash_r8")
+    unread = Line(line=7, text="KV Cache is allocated. <b>")
+    shown = show.findings(replace(whole, diagnosis=replace(whole.diagnosis, unread=(unread,))))
+    assert "1 lines look like figures" in shown.text
+    assert "KV Cache is allocated. &lt;b&gt;" in shown.html
 
 
 def test_latency_of_a_run_without_requests_says_so() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .campaign import campaign, runs_table, runs_verdict, story
+from .findings import findings, unread_lines
 from .predict import budget, budget_verdict, configuration, what_if
-from .run import findings, headline, notes, overview, reconciliation, reconciliation_verdict, served_table, unread_lines
+from .run import headline, notes, overview, reconciliation, reconciliation_verdict, served_table
 from .serving import latency, log_tail
 from .shown import Cell, Shown, table
 

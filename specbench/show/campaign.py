@@ -11,7 +11,8 @@ from ..listing import read
 from ..proofs import Proof, proofs
 from ..studies import Collection, Missing, Study
 from .figures import amount_cell, change_text, verdict_cell
-from .run import differences, reached, served_cell
+from .findings import differences, reached
+from .run import served_cell
 from .shown import Cell, Shown, Value, joined, paragraph, table
 
 _WORDS = {

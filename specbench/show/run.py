@@ -10,20 +10,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from .. import __version__
-from ..diagnose import Finding, Remedy
-from ..engines.contract import Line
-from ..proofs import Proof, proofs
 from ..reconcile import Row
 from ..record import RunRecord
 from ..studies import Study
-from ..studies import study as study_of
 from ..terms import LIMITS, TERMS, Limit
-from .figures import amount_cell, change_text, interval_cell, setting_text, verdict_cell, verdict_words
-from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table, without_empty
+from .figures import amount_cell, interval_cell, verdict_cell, verdict_words
+from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty
 
 _MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS) for name, text in table.items()}
-#: A log line may be 10 kB (server_args); evidence shows its beginning.
-_MAX_LINE = 360
 
 
 def headline(study: Study) -> Shown:
@@ -232,97 +226,3 @@ def _rank_text(ranks: Sequence[str]) -> str:
     if not named:
         return "all" if ranks else ""
     return named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}" if len(named) > 2 else ", ".join(named)
-
-
-def findings(study: Study, others: Iterable[RunRecord] = ()) -> Shown:
-    """Causes with their evidence and remedies. `others`: records among which a remedy may have been tried."""
-    if not study.diagnosis.findings:
-        return paragraph(
-            "Nothing found: every request that was asked for is served, and no figure is off.", tone="good"
-        )
-    candidates = tuple(others)
-    return joined(_finding(finding, study, candidates) for finding in study.diagnosis.findings)
-
-
-def _finding(finding: Finding, study: Study, others: Sequence[RunRecord]) -> Shown:
-    evidence = code_lines(
-        [(line.line, clipped(line.text)) for line in finding.evidence],
-        label=f"evidence in the log ({study.record.origin})",
-    )
-    parts = [evidence]
-    if finding.remedies:
-        parts.append(_remedies(finding.remedies, study, others))
-    inner = joined(parts)
-    html = (
-        f'<section class="finding {escape(finding.severity)}"><h3>'
-        f'<span class="badge">{escape(finding.severity)}</span> {escape(finding.cause)}</h3>{inner.html}</section>'
-    )
-    return Shown(html, f"{finding.id} ({finding.severity}): {finding.cause}\n{inner.text}".rstrip())
-
-
-def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunRecord]) -> Shown:
-    tried = [proofs(remedy, study.record.config, others) for remedy in remedies]
-    # What somebody tried comes first: it is more than a prediction.
-    order = sorted(range(len(remedies)), key=lambda number: not tried[number])
-    rows = [_remedy_row(remedies[number], tried[number]) for number in order]
-    headers = ["remedy", "requests", "slots", "KV tokens", "verdict", "what it costs", "tried in this campaign"]
-    if not others:
-        headers, rows = headers[:-1], [row[:-1] for row in rows]
-    basis = "this run's free memory" if remedies[0].basis == "measured" else "the configuration alone"
-    return table(headers, rows, caption=f"Remedies, their effect predicted from {basis}")
-
-
-def _remedy_row(remedy: Remedy, tried: Sequence[Proof]) -> list[Value]:
-    limits = [
-        amount_cell(remedy.predicted.get(limit), "count", unknown="not predicted")
-        for limit in ("running_requests", "state_slots", "kv_tokens")
-    ]
-    cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
-    change = Cell(text=change_text(dict(remedy.set)), code=True, below=remedy.flags or None)
-    return [change, *limits, verdict_cell(remedy.verdict), Cell(text=cost, wide=True), proof_cell(tried)]
-
-
-def proof_cell(tried: Sequence[Proof]) -> Cell:
-    """The closest run that has the remedy applied, what came of it, and in what else it differs."""
-    if not tried:
-        return Cell(text="no", tone="muted")
-    best = tried[0]
-    run = study_of(best.record.folder)
-    tone: Tone = "good" if run.outcome == "served" else "warn"
-    return Cell(
-        text=f"{run.name}: {reached(run)}",
-        tone=tone,
-        href=f"../{run.name}/index.html",
-        below=f"also {differences(best)}" if best.other else None,
-    )
-
-
-def reached(run: Study) -> str:
-    """'served 4 of 4', or 'resolved 4 of 4, nothing sent'."""
-    asked = "as many as fit" if run.asked is None else str(run.asked)
-    if run.outcome in ("refused", "crashed", "timed_out", "unknown"):
-        return f"{run.outcome.replace('_', ' ')}, {asked} asked"
-    if run.served is None:
-        return f"started, {_number(run.resolved)} of {asked} resolved, nothing sent"
-    return f"served {run.served} of {asked}"
-
-
-def differences(tried: Proof) -> str:
-    """'memory.mem_fraction_static 0.508 instead of 0.509'."""
-    return "; ".join(
-        f"{key} {setting_text(there)} instead of {setting_text(here)}" for key, (here, there) in tried.other.items()
-    )
-
-
-def unread_lines(study: Study) -> Shown:
-    """Lines that look like memory lines and fit no form we know: they may hold figures that are missing above."""
-    lines: Sequence[Line] = study.diagnosis.unread
-    if not lines:
-        return Shown("", "")
-    note = paragraph(f"{len(lines)} lines look like figures but fit no known form of this engine:", tone="warn")
-    return joined([note, code_lines([(line.line, clipped(line.text)) for line in lines[:20]], label="unread lines")])
-
-
-def clipped(text: str) -> str:
-    """A line short enough to read, with the number of characters left out."""
-    return text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]} … ({len(text) - _MAX_LINE:,} more characters)"

@@ -10,7 +10,7 @@ from ..logtext import as_text, blocks, clean
 from ..record import RunRecord
 from ..studies import Study
 from .figures import amount_cell
-from .run import clipped
+from .findings import clipped
 from .shown import Cell, Shown, Value, code_lines, joined, paragraph, table
 
 
