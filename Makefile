@@ -28,7 +28,7 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/mypy
 
 unit: $(STAMP) ## the tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 	$(BIN)/specbench notebooks --check

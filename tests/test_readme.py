@@ -40,7 +40,6 @@ def workbook(tmp_path_factory):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "tests").mkdir()
     (copy / "tests" / "records").symlink_to(ROOT / "tests" / "records")
-    (copy / "runs").mkdir()
     (copy / "params" / "demo.yaml").write_text(
         "campaign: demo\n"
         "points:\n"
@@ -64,7 +63,7 @@ def test_every_command_runs_in_the_order_of_the_readme(workbook):
         )
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     assert (workbook / "runs" / "demo" / "index.html").stat().st_size > 10_000
-    assert (workbook / "runs" / "2_run.ipynb").exists()
+    assert (workbook / "out.ipynb").exists()
 
 
 def test_paths_in_the_text_exist():
