@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 from specbench.budget import predict
-
 from specbench.config import RunConfig
 from specbench.params import load_run
 
