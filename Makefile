@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# CI installs exactly what requirements.lock names; everybody else gets what the ranges of pyproject.toml allow.
+PINS   := $(if $(CI),-c requirements.lock)
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint unit notebooks bench lock clean
@@ -14,7 +16,7 @@ env: $(STAMP)  ## the environment in .venv (no GPU, no engine)
 
 $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[notebook,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) -e '.[notebook,test]'
 	@touch $@
 
 demo: $(STAMP) ## run the recorded campaign: papermill, reconciliation, report
@@ -37,7 +39,7 @@ notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 bench: $(STAMP) ## speed, as ratios within one run
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
 
-lock:          ## freeze a fresh environment into requirements.lock
+lock:          ## freeze a fresh environment into requirements.lock (with the oldest Python 3.11 at hand)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
 	.lock-venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[notebook,test]'
 	(echo "# Exact versions that CI installs (constraints): a fresh environment of '.[notebook,test]', frozen."; \
