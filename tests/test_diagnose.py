@@ -11,7 +11,7 @@ import pytest
 
 from specbench.diagnose import of_log, of_path, of_record
 from specbench.diagnose.document import to_document
-from specbench.errors import LogFormatError
+from specbench.errors import ConfigError, LogFormatError
 from specbench.record import RunRecord
 
 RECORDS = Path(__file__).parent / "records"
@@ -135,9 +135,73 @@ def test_a_misleading_engine_error_is_not_repeated_as_the_cause():
 
 
 def test_out_of_memory_is_cured_by_a_smaller_fraction():
+    """At 0.997 the pools overran the card by 1.77 GiB; 0.96 gives back 0.037 × 139 = 5.1 GiB."""
     (finding,) = of_path(RECORDS / "oom_r8").findings
-    assert finding.remedies[0].set == {"memory.mem_fraction_static": 0.957}
-    assert "more than the card has" in finding.cause
+    assert finding.remedies[0].set == {"memory.mem_fraction_static": 0.96}
+    assert "1.77 GiB more than the card has" in finding.cause
+
+
+def test_a_cap_with_room_on_the_card_is_cured_by_a_larger_fraction():
+    """66 GiB are free beside the pools; dflash_r8_full shows that 0.88 gives 7, so 8 need more than that."""
+    capped = of_path(RECORDS / "dflash_r8").findings[0]
+    (remedy,) = [r for r in capped.remedies if set(r.set) == {"memory.mem_fraction_static"}]
+    assert 0.88 < remedy.set["memory.mem_fraction_static"] < 0.95
+    assert remedy.predicted["running_requests"] == 8
+    assert capped.remedies[-1].set == {"memory.max_running_requests": 1}  # asking for less comes last
+
+
+def test_refused_arguments_have_remedies_too():
+    (finding,) = of_path(RECORDS / "var_nobuffer_r4_badargs").findings
+    assert finding.remedies[0].set["memory.disable_radix_cache"] is True
+    assert finding.remedies[0].predicted["running_requests"] == 4
+
+
+def test_requests_that_are_too_long_are_told_what_fits(tmp_path):
+    from specbench.run import run
+
+    config = RunRecord.open(RECORDS / "dflash_r8_full").config.replace(
+        {
+            "engine.replay": str(RECORDS / "dflash_r8_full"),
+            "engine.replay_speed": "instant",
+            "workload.input_tokens": [32600],
+            "workload.concurrency": [1],
+            "workload.requests": 1,
+            "workload.warmup": 0,
+            "workload.allow_overflow": True,
+        }
+    )
+    overflow = of_record(run(config, tmp_path / "run")).findings[0]
+    assert overflow.id == "context-overflow"
+    assert "32,600 input + 256 output = 32,856 tokens against 32,768" in overflow.cause
+    longer, shorter = overflow.remedies
+    assert longer.set == {"memory.context_length": 33_792}  # the next multiple of 1,024 above 32,856
+    assert shorter.set == {"workload.input_tokens": [32_511]}  # 32,768 - 256 - 1
+
+
+def test_a_log_of_which_little_was_read_is_not_called_fine():
+    cases = Path(__file__).parent / "logs" / "sglang" / "cases"
+    for name in ("b300-tp8-ratio-skill", "bench-serving-tp4-c100-accept286"):
+        diagnosis = of_path(cases / f"{name}.log")
+        assert (diagnosis.findings, diagnosis.judged) == ((), False)
+    assert of_path(RECORDS / "nospec_r4").judged
+
+
+def test_scratch_that_outgrows_the_pool_is_named():
+    """48.75 + 0.43 GiB of scratch beside 9.04 GiB of KV, as logged; then the next allocation fails."""
+    cases = Path(__file__).parent / "logs" / "sglang" / "cases"
+    (finding,) = of_path(cases / "dflash-b16-oom-48gb-intermediate.log").findings
+    assert finding.id.startswith("out-of-memory")
+    assert "scratch alone took 49.18 GiB, more than the KV pool (9.04 GiB)" in finding.cause
+
+
+def test_decode_lines_are_summed_up():
+    """Five decode lines with accept len 2.17, 1.95, 1.80, 2.05, 1.80: 9.77 / 5."""
+    cases = Path(__file__).parent / "logs" / "sglang" / "cases"
+    serving = of_path(cases / "eagle3-speedup-below-paper.log").serving
+    assert serving is not None and serving.decode_lines == 5
+    assert serving.accept_length_mean == pytest.approx(9.77 / 5)
+    nothing = of_path(RECORDS / "oom_r8").serving
+    assert nothing is None
 
 
 def test_a_bare_log_tells_the_same_as_the_record():
@@ -146,6 +210,7 @@ def test_a_bare_log_tells_the_same_as_the_record():
     assert log.config is not None and log.config.model == "Qwen/Qwen3.6-27B"
     assert log.version_range == ("0.5.11", "0.5.12")
     assert any("assumed" in text for text in log.assumptions)
+    assert (log.version, log.version_text) == (None, "0.5.11 to 0.5.12")
     assert (log.requested["running_requests"], log.resolved["kv_tokens"]) == (8, 11_893)
 
 
@@ -170,7 +235,7 @@ def test_what_is_no_engine_log_is_said_in_two_lines(tmp_path, data):
 
 
 def test_a_missing_path_is_named():
-    with pytest.raises(LogFormatError, match="there is no such file"):
+    with pytest.raises(ConfigError, match=r"record or log: '/nowhere/server\.log' does not exist"):
         of_path("/nowhere/server.log")
 
 

@@ -13,11 +13,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..diagnose.types import Diagnosis, Finding, Remedy
+from ..diagnose.types import Diagnosis, Finding, Remedy, Serving
 from ..engines.contract import RankPools
 from ..show.figures import setting_text
 from ..terms import Basis, Limit
-from ..units import GIB, Interval, Quantity, format_count, format_gib
+from ..units import GIB, Interval, Quantity, counted, format_count, format_gib
 
 _STYLES = {"served": "bold green", "refused": "bold red", "crashed": "bold red", "timed_out": "bold red"}
 _SEVERITY = {"fatal": "bold red", "costly": "yellow", "notice": "cyan"}
@@ -36,8 +36,12 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     console.print(_limits(diagnosis))
     if diagnosis.pools.ranks:
         console.print(_pools(diagnosis))
-    if not diagnosis.findings:
-        console.print(Text("No finding: nothing in it is known to be wrong.", style="green"))
+    if diagnosis.serving is not None:
+        console.print(_serving(diagnosis.serving, diagnosis.origin))
+    if not diagnosis.findings and diagnosis.judged:
+        console.print(Text("No finding: it served, and nothing in it is known to be wrong.", style="green"))
+    elif not diagnosis.findings:
+        console.print(Text("No finding, and too little was read to say that nothing is wrong.", style="yellow"))
     for finding in diagnosis.findings:
         console.print(_finding(finding))
     _footnotes(diagnosis, console)
@@ -45,11 +49,10 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
 
 def _headline(diagnosis: Diagnosis) -> Text:
     status = diagnosis.status or "unknown: the log ends before it tells"
-    version = diagnosis.version or "–".join(bound or "?" for bound in diagnosis.version_range)
     text = Text()
     text.append(f"{status}", style=_STYLES.get(status, "bold yellow"))
     text.append(f"  {diagnosis.name}  ", style="bold")
-    text.append(f"{diagnosis.engine} {version}, figures {diagnosis.origin}", style="dim")
+    text.append(f"{diagnosis.engine} {diagnosis.version_text}, figures {diagnosis.origin}", style="dim")
     return text
 
 
@@ -142,6 +145,19 @@ def _size(quantity: Quantity | None) -> str:
     return "·" if quantity is None else f"{quantity.bytes / GIB:.2f}"
 
 
+def _serving(serving: Serving, origin: str) -> Text:
+    parts = [f"{serving.decode_lines:,} decode lines ({origin})"]
+    if serving.accept_length_mean is not None:
+        parts.append(f"acceptance length {serving.accept_length_mean:.2f} tokens per verify round (mean over lines)")
+    if serving.throughput_max is not None:
+        parts.append(f"at most {serving.throughput_max:,.0f} tokens/s")
+    if serving.queued_max is not None:
+        parts.append(f"at most {counted(serving.queued_max, 'request')} queued")
+    if serving.token_usage_max is not None:
+        parts.append(f"KV pool at most {serving.token_usage_max:.0%} full")
+    return Text("; ".join(parts) + ".\n")
+
+
 def _finding(finding: Finding) -> Panel:
     parts: list[RenderableType] = [Text(finding.cause)]
     for line in finding.evidence:
@@ -176,7 +192,7 @@ def _footnotes(diagnosis: Diagnosis, console: Console) -> None:
             delta = format_gib(row.delta) if row.unit == "bytes" else format_count(row.delta)
             console.print(Text(f"  {row.term} {row.rank}: off by {delta}; {row.attribution}", style="dim"))
     for assumption in diagnosis.assumptions:
-        console.print(Text(f"assumed: {assumption}", style="dim"))
+        console.print(Text(f"note: {assumption}", style="dim"))
     for disagreement in diagnosis.pools.disagreements:
         console.print(Text(f"ranks disagree: {disagreement}", style="yellow"))
     if diagnosis.unread:

@@ -18,6 +18,7 @@ from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
 from ..errors import LogFormatError, SpecbenchError
 from ..judge import budgets, logged_free
+from ..paths import resolve
 from ..pools import report
 from ..reconcile import reconcile
 from ..record import RunRecord
@@ -28,6 +29,7 @@ from .fromlog import config_of_log
 from .rules_limits import capped, context_above_pool
 from .rules_serving import overflow, prefix_hits, queue_with_room, slow_first
 from .rules_start import failed
+from .serving import serving
 from .types import Diagnosis, Finding, Remedy
 
 __all__ = ["RULES", "Case", "Diagnosis", "Finding", "Remedy", "of_log", "of_path", "of_record"]
@@ -49,7 +51,7 @@ def of_path(path: str | Path) -> Diagnosis:
     """A record's folder, a log file, or "-" for standard input."""
     if str(path) == "-":
         return of_log(sys.stdin.buffer, name="standard input")
-    found = Path(path)
+    found = resolve(path, kind="record or log")
     return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found)
 
 
@@ -64,8 +66,6 @@ def of_record(record: RunRecord) -> Diagnosis:
 def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:
     """The diagnosis of a bare log: a path, or an open binary stream. LogFormatError when nothing in it is known."""
     path = source if isinstance(source, Path) else None
-    if path is not None and not path.exists():
-        raise LogFormatError(f"{path}: there is no such file or folder.\nGive a record's folder, a server log, or -.")
     label = name or (path.name if path else "log")
     log = logs.read(source, name=label)
     if not logs.recognised(log):
@@ -102,7 +102,7 @@ def _case(
 
 def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumptions: tuple[str, ...] = ()) -> Diagnosis:
     findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
-    running = [value for value in case.column("running_requests") if value is not None]
+    seen = serving(case.log)
     resolved: dict[Limit, int | None] = {
         "running_requests": case.pools.running_requests,
         "state_slots": case.pools.state_slots,
@@ -115,13 +115,14 @@ def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumption
         source=source,
         origin=origin,
         engine=case.log.engine,
-        version=case.config.engine.version if case.config else case.log.version,
+        version=case.log.version if case.bare or case.config is None else case.config.engine.version,
         version_range=case.log.version_range,
         status=case.status,
         config=case.config,
         requested={**case.pools.requested, "running_requests": case.asked_requests},
         resolved=resolved,
-        served=max(running, default=None),
+        served=seen.running_max if seen is not None else None,
+        serving=seen,
         log=case.log,
         pools=case.pools,
         budgets=case.budgets,

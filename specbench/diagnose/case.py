@@ -11,7 +11,7 @@ from ..config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
 from ..record_types import RequestTrace
 from ..terms import Basis, Limit, Status
-from .remedies import Situation, remedies
+from .remedies import Situation, longer_requests, remedies
 from .types import Remedy
 
 
@@ -67,19 +67,26 @@ class Case:
     def remedies(self, *, wanted: int | None = None) -> tuple[Remedy, ...]:
         """Changes by which the prediction serves `wanted` requests (default: those asked for)."""
         target = wanted if wanted is not None else self.wanted_requests
-        if self.config is None or self.budget is None or target is None:
-            return ()
+        situation = None if target is None else self._situation(target)
+        return () if situation is None else remedies(situation)
+
+    def _situation(self, wanted: int) -> Situation | None:
+        if self.config is None or self.budget is None:
+            return None
         graphs = sum(pools.graphs.bytes for pools in self.pools.ranks if pools.graphs is not None)
         ranks = max(1, len({pools.rank for pools in self.pools.ranks}))
-        return remedies(
-            Situation(
-                config=self.config,
-                budget=self.budget,
-                free=self.free,
-                wanted_requests=target,
-                graphs_bytes=graphs // ranks,
-            )
+        return Situation(
+            config=self.config,
+            budget=self.budget,
+            free=self.free,
+            wanted_requests=wanted,
+            graphs_bytes=graphs // ranks,
         )
+
+    def fitting(self, input_tokens: int, output_tokens: int) -> tuple[Remedy, ...]:
+        """Changes by which a request of that length is accepted."""
+        situation = self._situation(self.pools.running_requests or 1)
+        return () if situation is None else longer_requests(situation, input_tokens, output_tokens)
 
     def pool_lines(self) -> tuple[Line, ...]:
         """The state pool line and the first KV line of the first rank: what the engine got."""

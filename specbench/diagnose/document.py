@@ -1,8 +1,13 @@
-"""A diagnosis as JSON-safe values, schema 1. Unknown is null; sizes are bytes per rank; counts are integers."""
+"""A diagnosis as JSON-safe values, schema 1. Unknown is null; sizes are bytes per rank; counts are integers.
+
+In the reconciliation `predicted` is an interval in the row's `unit`; `delta` is the distance from it (0 inside), and a
+row matches when that is at most `tolerance`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from ..engines.contract import Line, RankPools
@@ -29,6 +34,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "requested": dict(diagnosis.requested),
         "resolved": dict(diagnosis.resolved),
         "served": {"running_requests": diagnosis.served},
+        "serving": asdict(diagnosis.serving) if diagnosis.serving is not None else None,
         "pools": [_pool(pools) for pools in diagnosis.pools.ranks],
         "disagreements": list(diagnosis.pools.disagreements),
         "reconciliation": [_row(row) for row in diagnosis.reconciliation.rows],

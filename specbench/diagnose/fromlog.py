@@ -32,6 +32,9 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str) -> tuple[RunCon
     if arguments is None:
         return None, ("no server_args line: requested values, model and algorithm are not known",)
     assumed: list[str] = []
+    device = arguments.get("device")
+    if device not in (None, "cuda"):
+        return None, (f"the server runs on {str(device)[:40]!r}: only CUDA cards are predicted",)
     model = _model(arguments.get("model_path"), assumed)
     version = _version(log, assumed)
     gpu = _gpu(pools, assumed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..budget import predict
 from ..budget_types import FreeMemory, MemoryBudget
@@ -26,7 +26,7 @@ LEAST_SLACK_BYTES = 2 * GIB
 
 #: Tried in this order: what costs no accuracy and no hardware first.
 _RATIOS = (0.9, 1.5, 2.5, 4.0, 8.0)
-_FRACTION_STEPS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+_FRACTIONS = tuple(hundredth / 100 for hundredth in range(5, 98))
 _TP_SIZES = (2, 4, 8)
 _SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "max_input_tokens")
 
@@ -51,12 +51,41 @@ class _Change:
 
 
 def remedies(situation: Situation, *, most: int = 6) -> tuple[Remedy, ...]:
-    """At most `most` remedies: changes of the server, asking for less, more GPUs; pairs of changes to fill up."""
+    """At most `most`: changes of the server, more GPUs, pairs of changes to fill up, and at last asking for less."""
+    ask_less = list(_working(situation, _ask_less(situation)))[:1]
     found: list[Remedy] = []
-    for group in (_server_changes(situation), _ask_less(situation), _more_gpus(situation), _pairs(situation)):
-        if len(found) < most:
+    for group in (_server_changes(situation), _more_gpus(situation), _pairs(situation)):
+        if len(found) + len(ask_less) < most:
             found.extend(_working(situation, group))
-    return tuple(found[:most])
+    return (*found[: most - len(ask_less)], *ask_less)
+
+
+def longer_requests(situation: Situation, input_tokens: int, output_tokens: int) -> tuple[Remedy, ...]:
+    """Changes by which a request of that length fits: a longer context, or a shorter request."""
+    total, served = input_tokens + output_tokens, situation.wanted_requests
+    found: list[Remedy] = []
+    # SGLang wants room for one more token than input and output together (max_req_len = context - 1).
+    context = _round_up(total + 1, 1024)
+    change = _Change({"memory.context_length": context}, "a longer context, up to the model's own", served)
+    remedy = _tried(situation, change, least="starts")
+    longest = _point_of(remedy, "max_input_tokens")
+    if remedy is not None and longest is not None and longest >= input_tokens:
+        found.append(remedy)
+    limit = situation.config.memory.context_length
+    if limit is not None and limit - output_tokens > 1:
+        fits = [limit - output_tokens - 1]
+        shorter = _Change({"workload.input_tokens": fits}, f"prompts of {fits[0]:,} tokens at most", served)
+        remedy = _tried(situation, shorter, least="starts")
+        found += [remedy] if remedy is not None else []
+    return tuple(found)
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _point_of(remedy: Remedy | None, limit: Limit) -> int | None:
+    return None if remedy is None else remedy.predicted.get(limit)
 
 
 def _working(situation: Situation, changes: Iterable[tuple[_Change, ...]]) -> Iterator[Remedy]:
@@ -69,7 +98,8 @@ def _working(situation: Situation, changes: Iterable[tuple[_Change, ...]]) -> It
                 break
 
 
-def _tried(situation: Situation, change: _Change) -> Remedy | None:
+def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "starts"] = "serves") -> Remedy | None:
+    """The change as a remedy when the prediction says that it serves (or, where that was not the trouble, starts)."""
     try:
         config = situation.config.replace(change.set)
         if check(config):
@@ -81,7 +111,12 @@ def _tried(situation: Situation, change: _Change) -> Remedy | None:
     except SpecbenchError:
         return None
     running = _point(budget, "running_requests")
-    if budget.verdict != "serves" or running is None or running < change.wanted:
+    if (
+        budget.verdict == "refused"
+        or (least == "serves" and budget.verdict != "serves")
+        or running is None
+        or running < change.wanted
+    ):
         return None
     tokens = _point(budget, "kv_tokens")
     if tokens is None or tokens < _needed_tokens(config, change.wanted):
@@ -95,7 +130,7 @@ def _tried(situation: Situation, change: _Change) -> Remedy | None:
         basis=basis,
         predicted={limit: _point(budget, limit) for limit in _SHOWN},
         verdict=budget.verdict,
-        note=f"{change.note}; leaves {format_gib(slack.point)} for graphs and activations",
+        note=f"{change.note}; {format_gib(slack.point)} stay for graphs and activations (predicted)",
         changes_results=change.changes_results,
     )
 
@@ -141,6 +176,16 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
         for value in _RATIOS
         if value > ratio and memory.max_mamba_cache_size is None
     )
+    fraction = memory.mem_fraction_static
+    if fraction is not None:
+        short = _short_of_slack(situation)
+        ladder = (
+            [value for value in reversed(_FRACTIONS) if value < fraction]
+            if short
+            else [value for value in _FRACTIONS if value > fraction]
+        )
+        note = "leaves more room outside the pools" if short else "the pools get more, the rest of the card less"
+        yield tuple(_Change({"memory.mem_fraction_static": value, **extra}, note, wanted) for value in ladder)
     if not memory.disable_radix_cache:
         change: dict[str, Any] = {"memory.disable_radix_cache": True, **extra}
         note = "one slot per request; no prefix is reused"
@@ -150,18 +195,6 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
             note += " (without the strategy's flag)"
         yield (_Change(change, note, wanted),)
     yield _fewer_drafts(situation, extra)
-    fraction = memory.mem_fraction_static
-    if fraction is not None:
-        yield tuple(
-            _Change({"memory.mem_fraction_static": round(fraction - step, 4), **extra}, "leaves more slack", wanted)
-            for step in _FRACTION_STEPS
-            if _short_of_slack(situation) and fraction - step > 0.05
-        )
-        yield tuple(
-            _Change({"memory.mem_fraction_static": round(fraction + step, 4), **extra}, "takes from the slack", wanted)
-            for step in _FRACTION_STEPS
-            if fraction + step < 0.96 and not _short_of_slack(situation)
-        )
     if memory.mamba_ssm_dtype in (None, "float32"):
         yield (
             _Change(
@@ -206,7 +239,11 @@ def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Chan
 
 def _ask_less(situation: Situation) -> Iterator[tuple[_Change, ...]]:
     yield tuple(
-        _Change({"memory.max_running_requests": fewer}, f"asks for {fewer}: the rest queues at the client", fewer)
+        _Change(
+            {"memory.max_running_requests": fewer},
+            f"asks for {fewer} instead of {situation.wanted_requests}: the rest waits at the client",
+            fewer,
+        )
         for fewer in range(situation.wanted_requests - 1, 0, -1)
     )
 

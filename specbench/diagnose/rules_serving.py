@@ -20,6 +20,8 @@ _POOL = re.compile(r"exceeds the maximum allowed length")
 _SLOW_FACTOR, _SLOW_S = 3.0, 0.3
 #: A pool has room below this usage; a queue is no accident from this share of the decode lines on.
 _ROOM, _OFTEN = 0.5, 0.2
+#: A smaller share of cached input tokens changes no latency that anyone could measure.
+_HITS = 0.01
 
 
 def overflow(case: Case) -> tuple[Finding, ...]:
@@ -44,6 +46,7 @@ def overflow(case: Case) -> tuple[Finding, ...]:
                 ),
                 severity="costly",
                 evidence=(Line(line=None, text=f"step {first.step}, request {first.index}: {first.error}"),),
+                remedies=case.fitting(first.input_tokens, first.max_new_tokens),
             )
         )
     return tuple(findings)
@@ -87,6 +90,8 @@ def prefix_hits(case: Case) -> tuple[Finding, ...]:
     found = [(request, cached) for request, cached in hits if cached > 0]
     if found:
         share = sum(cached for _, cached in found) / max(1, sum(request.input_tokens for request in measured))
+        if share < _HITS:
+            return ()
         request, cached = found[0]
         line = Line(line=None, text=f"step {request.step}, request {request.index}: cached_tokens {cached}")
         return (_hits(f"{len(found)} of {len(measured)} measured requests", share, (line,)),)
@@ -94,7 +99,7 @@ def prefix_hits(case: Case) -> tuple[Finding, ...]:
         return ()
     new = sum(value or 0 for value in case.log.prefill.get("new_tokens", ()))
     cached_total = sum(value or 0 for value in case.log.prefill.get("cached_tokens", ()))
-    if cached_total == 0:
+    if cached_total < _HITS * (new + cached_total) or cached_total == 0:
         return ()
     at = next(i for i, value in enumerate(case.log.prefill["cached_tokens"]) if value)
     number = case.log.prefill["line"][at]

@@ -28,7 +28,7 @@ def failed(case: Case) -> tuple[Finding, ...]:
     after_ready = case.log.ready_line is not None and failure.line > case.log.ready_line
     finding_id = _id(failure, after_ready)
     evidence = (*_shortage_lines(case, finding_id), *_failure_lines(case, failure))
-    wants_remedies = finding_id.startswith(("refused-state", "refused-weights", "refused-no", "out-of-memory"))
+    wants_remedies = finding_id.startswith(("refused-", "out-of-memory")) and finding_id != "refused-unbalanced"
     return (
         Finding(
             id=finding_id,
@@ -74,9 +74,13 @@ def _cause(case: Case, failure: Failure, finding_id: str) -> str:
         case "out-of-memory-pools" | "out-of-memory-graphs" | "out-of-memory-start":
             what = {"pools": "while the pools were allocated", "graphs": "at graph capture"}
             where = what.get(finding_id.removeprefix("out-of-memory-"), "while starting")
-            return f"Out of GPU memory {where}: the static fraction leaves too little outside the budget.{_slack(case)}"
+            return (
+                f"Out of GPU memory {where}: the static fraction leaves too little outside the budget."
+                f"{_largest(case)}{_slack(case)}"
+            )
         case "out-of-memory-serving":
-            return f"Out of GPU memory while serving: activations did not fit beside the pools.{_slack(case)}"
+            why = "activations did not fit beside the pools"
+            return f"Out of GPU memory while serving: {why}.{_largest(case)}{_slack(case)}"
         case "refused-arguments":
             return f"The engine refuses the arguments: {said}"
         case "refused-unbalanced":
@@ -104,6 +108,18 @@ def _scratch(case: Case) -> str:
         f" Speculation alone would take {case.wanted_requests} × {gib(per_request.point):.2f} = {format_gib(total)} of "
         f"scratch out of the {format_gib(rest.point)} that are left for pools after the weights (predicted)."
     )
+
+
+def _largest(case: Case) -> str:
+    """Names the speculative scratch when it is larger than the pool that serves tokens, as logged."""
+    target = next((pools for pools in case.pools.ranks if pools.role == "target"), None)
+    if target is None or target.scratch_ssm is None or target.kv is None:
+        return ""
+    scratch = target.scratch_ssm.bytes + (target.scratch_conv.bytes if target.scratch_conv else 0)
+    if scratch <= target.kv.bytes:
+        return ""
+    pool = format_gib(target.kv.bytes)
+    return f" The speculative scratch alone took {format_gib(scratch)}, more than the KV pool ({pool})."
 
 
 def _slack(case: Case) -> str:

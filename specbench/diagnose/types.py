@@ -40,6 +40,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """The decode lines in a few figures. Means are over lines, not over tokens: the log has no better weight."""
+
+    decode_lines: int
+    running_max: int | None
+    queued_max: int | None
+    token_usage_max: float | None  # share of the KV pool, 0 to 1
+    state_usage_max: float | None
+    accept_length_mean: float | None  # tokens per verify round, bonus token included; None: no speculation logged
+    throughput_max: float | None  # tokens/s; the mean would count idle time between lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything that is known of one run or one log."""
 
@@ -54,6 +67,7 @@ class Diagnosis:
     requested: Mapping[str, Any]
     resolved: Mapping[Limit, int | None]
     served: int | None  # most requests seen running at once; None: no decode lines
+    serving: Serving | None  # what the decode lines say; None: there are none
     log: ServerLog
     pools: PoolReport
     budgets: Mapping[Basis, MemoryBudget]
@@ -61,3 +75,20 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     unread: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def judged(self) -> bool:
+        """Whether enough was read to say that nothing is wrong: the server became ready, or requests were served."""
+        return self.status == "served" or bool(self.log.decode.get("line"))
+
+    @property
+    def version_text(self) -> str:
+        """'0.5.16', or the range that the log's lines leave: '0.5.11 to 0.5.12', '0.5.22 or later'."""
+        low, high = self.version_range
+        if self.version is not None:
+            return self.version
+        if low is not None and high is not None:
+            return low if low == high else f"{low} to {high}"
+        if low is not None:
+            return f"{low} or later"
+        return f"up to {high}" if high is not None else "of unknown version"
