@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 PINS   := $(if $(CI),-c requirements.lock)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint unit notebooks bench lock clean
+.PHONY: help env demo test lint unit notebooks bench docs lock clean
 
 help:          ## this list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+): [^#]*## */  make \1\t/'
@@ -38,6 +38,9 @@ notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 
 bench: $(STAMP) ## speed, as ratios within one run
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
+
+docs: $(STAMP) ## docs/params.md from the types of the configuration
+	$(BIN)/python -c 'from specbench.reference import markdown; print(markdown(), end="")' > docs/params.md
 
 lock:          ## freeze a fresh environment into requirements.lock (with the oldest Python 3.11 at hand)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

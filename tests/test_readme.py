@@ -96,3 +96,9 @@ def test_every_command_has_help_with_an_example():
     assert set(group.commands) == {"predict", "run", "diagnose", "report", "notebooks", "import", "doctor"}
     for name, command in group.commands.items():
         assert f"specbench {name}" in (command.help or ""), f"{name}: no example in its help"
+
+
+def test_the_reference_of_params_keys_is_current():
+    from specbench.reference import markdown
+
+    assert (ROOT / "docs" / "params.md").read_text(encoding="utf-8") == markdown(), "run `make docs`"
