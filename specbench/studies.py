@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
 from . import diagnose
 from .diagnose import Diagnosis
 from .errors import RecordError
@@ -19,10 +17,7 @@ from .latency import table as latency_table
 from .listing import read, run_folders
 from .paths import resolve
 from .record import PARTIAL, RECORD, RunRecord
-from .terms import Basis
-
-#: How a run is summed up in one word. `capped`: it served, with fewer requests at once than asked.
-Outcome = Literal["served", "capped", "refused", "crashed", "timed_out", "unknown"]
+from .terms import Basis, Outcome
 
 RUN_NOTEBOOK = "2_run.ipynb"
 #: Why a run left no record, when its notebook does not say.
@@ -41,13 +36,7 @@ class Study:
 
     @property
     def outcome(self) -> Outcome:
-        status = self.diagnosis.status
-        if status is None:
-            return "unknown"
-        asked, resolved = self.asked, self.resolved
-        if status == "served" and asked is not None and resolved is not None and resolved < asked:
-            return "capped"
-        return status
+        return self.diagnosis.outcome
 
     @property
     def asked(self) -> int | None:
@@ -61,7 +50,7 @@ class Study:
 
     @property
     def served(self) -> int | None:
-        """Most requests seen running at once. None: nothing was sent, or nothing of it was logged."""
+        """Most requests seen running at once; 0: none was answered. None: nothing sent, or nothing of it logged."""
         return self.diagnosis.served
 
     @property

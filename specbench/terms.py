@@ -64,6 +64,23 @@ Origin = Literal["predicted", "recorded", "measured"]
 #: How a run ended.
 Status = Literal["served", "refused", "crashed", "timed_out"]
 
+Outcome = Literal[
+    "served", "capped", "started", "unanswered", "refused", "crashed", "timed_out", "no_record", "unknown"
+]
+
+#: How a run is summed up. JSON has these names; text has them with a space for the underscore.
+OUTCOMES: dict[Outcome, str] = {
+    "served": "answered requests, with as many at once as asked",
+    "capped": "runs fewer requests at once than asked, and no error says so",
+    "started": "started as asked; nothing was sent",
+    "unanswered": "started, and answered none of the requests that were sent",
+    "refused": "did not start",
+    "crashed": "died after the start",
+    "timed_out": "was not ready in time",
+    "no_record": "the run itself failed; nothing is known of the server",
+    "unknown": "the log ends before it tells",
+}
+
 #: What the prediction says about a configuration.
 Verdict = Literal["serves", "capped", "refused"]
 

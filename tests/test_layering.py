@@ -27,7 +27,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("nvml", "ending", "telemetry", "supervisor", "launch", "replay", "prompts", "client", "workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine"),
     ),
-    "judge": ("judge", "reconcile", "diagnose", "proofs", "listing", "studies"),
+    "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies"),
     "show": (
         *("waterfall", "frames", "plots", "show", "cells", "progress", "notebooks", "hygiene", "pages", "workers"),
         *("report", "batch"),

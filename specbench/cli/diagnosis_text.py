@@ -15,8 +15,9 @@ from rich.text import Text
 
 from ..diagnose.types import Diagnosis, Finding, Remedy, Serving
 from ..engines.contract import RankPools
+from ..outcome import in_words
 from ..show.figures import setting_text
-from ..terms import Basis, Limit
+from ..terms import OUTCOMES, Basis, Limit
 from ..units import GIB, Interval, Quantity, counted, format_count, format_gib
 
 _STYLES = {"served": "bold green", "refused": "bold red", "crashed": "bold red", "timed_out": "bold red"}
@@ -48,9 +49,11 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def _headline(diagnosis: Diagnosis) -> Text:
-    status = diagnosis.status or "unknown: the log ends before it tells"
+    outcome = diagnosis.outcome
+    # Of these the word alone tells too little.
+    explained = f": {OUTCOMES[outcome]}" if outcome in ("started", "unanswered", "unknown") else ""
     text = Text()
-    text.append(f"{status}", style=_STYLES.get(status, "bold yellow"))
+    text.append(f"{in_words(outcome)}{explained}", style=_STYLES.get(outcome, "bold yellow"))
     text.append(f"  {diagnosis.name}  ", style="bold")
     text.append(f"{diagnosis.engine} {diagnosis.version_text}, figures {diagnosis.origin}", style="dim")
     return text

@@ -18,6 +18,7 @@ from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
 from ..errors import LogFormatError, SpecbenchError
 from ..judge import budgets, logged_free
+from ..outcome import outcome_of, tally
 from ..paths import resolve
 from ..pools import report
 from ..reconcile import reconcile
@@ -103,6 +104,8 @@ def _case(
 def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumptions: tuple[str, ...] = ()) -> Diagnosis:
     findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
     seen = serving(case.log)
+    sent, answered = (None, None) if case.bare else tally(case.requests)
+    running = seen.running_max if seen is not None else None
     resolved: dict[Limit, int | None] = {
         "running_requests": case.pools.running_requests,
         "state_slots": case.pools.state_slots,
@@ -118,10 +121,20 @@ def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumption
         version=case.log.version if case.bare or case.config is None else case.config.engine.version,
         version_range=case.log.version_range,
         status=case.status,
+        outcome=outcome_of(
+            case.status,
+            asked=case.wanted_requests,
+            resolved=case.pools.running_requests,
+            sent=sent,
+            # A bare log: a decode line is an answer under way.
+            answered=running if case.bare else answered,
+        ),
         config=case.config,
         requested={**case.pools.requested, "running_requests": case.asked_requests},
         resolved=resolved,
-        served=seen.running_max if seen is not None else None,
+        sent=sent,
+        answered=answered,
+        served=0 if sent and not answered else running,
         serving=seen,
         log=case.log,
         pools=case.pools,

@@ -31,6 +31,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
             "version_range": list(diagnosis.version_range),
         },
         "status": diagnosis.status,
+        "outcome": diagnosis.outcome,
         "requested": dict(diagnosis.requested),
         "resolved": dict(diagnosis.resolved),
         "served": {"running_requests": diagnosis.served},

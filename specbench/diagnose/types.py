@@ -10,7 +10,7 @@ from ..budget_types import MemoryBudget
 from ..config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
 from ..reconcile import Reconciliation
-from ..terms import Basis, Limit, Origin, Status, Verdict
+from ..terms import Basis, Limit, Origin, Outcome, Status, Verdict
 
 Severity = Literal["fatal", "costly", "notice"]
 
@@ -63,10 +63,13 @@ class Diagnosis:
     version: str | None
     version_range: tuple[str | None, str | None]
     status: Status | None  # None: a log that ends before it tells
+    outcome: Outcome  # status, asked and resolved, and the requests in one word
     config: RunConfig | None  # None: a bare log of which too little is known
     requested: Mapping[str, Any]
     resolved: Mapping[Limit, int | None]
-    served: int | None  # most requests seen running at once; None: no decode lines
+    sent: int | None  # requests of the workload; None: a bare log
+    answered: int | None  # of these; None: a bare log
+    served: int | None  # most requests seen running at once; 0: none was answered; None: no decode lines
     serving: Serving | None  # what the decode lines say; None: there are none
     log: ServerLog
     pools: PoolReport
