@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .budget_case import Case
+from .engines.sglang import arguments
 from .engines.sglang.sizing import caveat, refusals
 from .engines.sglang.sizing.contract import Pools
 from .specs import model_source
@@ -10,15 +11,6 @@ from .terms import Verdict
 from .units import Interval, format_gib
 
 _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
-#: Flags that change pools in ways that are not modelled here.
-_UNMODELLED = (
-    "enable_unified_memory",
-    "enable_linear_replayssm",
-    "enable_linear_replayssm_spec",
-    "enable_gdn_replayssm_spec",
-    "enable_int8_mamba_checkpoint",
-    "speculative_adaptive",
-)
 
 
 def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
@@ -83,7 +75,5 @@ def warnings(case: Case) -> tuple[str, ...]:
             found.append(f"{spec.name}: config.json is a reconstruction ({source['rests_on']}).")
     if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
-    for name in _UNMODELLED:
-        if any(key.lstrip("-").replace("-", "_") == name and on for key, on in resolved.config.engine.args.items()):
-            found.append(f"engine.args.{name} changes the pools in a way that is not modelled.")
+    found.extend(arguments.notes(resolved.config, resolved.target))
     return tuple(text for text in found if text is not None)

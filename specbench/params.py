@@ -3,6 +3,7 @@
 A run file has the sections of `RunConfig`. A campaign file has `campaign`, a `base` and a `matrix` and/or `points`:
 
     campaign: story
+    about: One sentence on what is shown.   # on the front page
     base: story/tp1-4.yaml              # a run file beside this one, or the sections themselves
     matrix:                             # the product of all lists
       memory.max_running_requests: [4, 8]
@@ -27,14 +28,14 @@ import yaml
 from pydantic import ValidationError
 
 from .config import SECTIONS, RunConfig
-from .engines import check
+from .engines import check, reject_keyed
 from .errors import ConfigError
 from .explain import listed, near_miss, one_line, problem_text, shown
 from .paths import resolve
 from .yamltext import parse_value, read_mapping
 
 Overrides = Sequence[str]
-_CAMPAIGN_KEYS = ("campaign", "base", "matrix", "points")
+_CAMPAIGN_KEYS = ("campaign", "about", "base", "matrix", "points")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +45,31 @@ class Campaign:
     name: str
     runs: tuple[RunConfig, ...]
     source: Path
+    about: str = ""  # what a reader of the report should know; paragraphs are separated by empty lines
 
 
 def load_run(path: str | Path, overrides: Overrides = ()) -> RunConfig:
     """The run of a params file, with `SECTION.KEY=VALUE` overrides. ConfigError (two lines) when anything is wrong."""
     file = resolve(path, kind="params file")
-    data = _read(file)
-    if "campaign" in data:
-        raise ConfigError(
-            f"{file.name}: this is a campaign (key 'campaign'), a single run was expected.\n"
-            f"Run the whole campaign with 'specbench run {path}', or give one run file."
-        )
-    return _build(_override(data, overrides, file.name), file.name)
+    return _build(_override(_read_run(file, path), overrides, file.name), file.name)
 
 
-def load_sections(**sections: Any) -> RunConfig:
-    """The run that a notebook's parameters cell describes; the names are the sections of a params file."""
-    return _build(sections, "parameters")
+def load_sections(params: str | Path | None = None, **sections: Any) -> RunConfig:
+    """The run that a notebook's parameters cell describes; the names are the sections of a params file.
+
+    With a model the sections are the whole configuration: what is None is left to the defaults, as in a params file
+    that lacks it. Without one, `params` (a run file) is the base, and the keys of the given sections are laid over it.
+    """
+    given = {name: value for name, value in sections.items() if value is not None}
+    if params is None or "model" in given:
+        return _build(given, "parameters")
+    file = resolve(params, kind="params file")
+    over: dict[str, Any] = {}
+    for name, value in given.items():
+        over |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return _build(
+        _with(_read_run(file, params), over, "parameters"), f"parameters over {file.name}" if over else file.name
+    )
 
 
 def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
@@ -76,6 +85,9 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
         raise ConfigError(
             f"{file.name}: campaign: got {shown(name)}.\nExpected a name of letters, digits and . _ + = -"
         )
+    about = data.get("about") or ""
+    if not isinstance(about, str):
+        raise ConfigError(f"{file.name}: about: got {shown(about)}.\nExpected text: what the campaign is to show.")
     base = _sections_of(data.get("base", {}), file, "base")
     runs: list[RunConfig] = []
     for where, changes in _points(data, file):
@@ -93,7 +105,7 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
     twice = [run.name for run in runs if sum(other.name == run.name for other in runs) > 1]
     if twice:
         raise ConfigError(f"{file.name}: two points are called {twice[0]!r}.\nGive each point a name of its own.")
-    return Campaign(name=name, runs=tuple(runs), source=file)
+    return Campaign(name=name, runs=tuple(runs), source=file, about=about.strip())
 
 
 def dump_run(config: RunConfig) -> str:
@@ -189,6 +201,16 @@ def _read(file: Path) -> dict[str, Any]:
     return read_mapping(file, expected=f"the sections {listed(SECTIONS)}")
 
 
+def _read_run(file: Path, path: str | Path) -> dict[str, Any]:
+    data = _read(file)
+    if "campaign" in data:
+        raise ConfigError(
+            f"{file.name}: this is a campaign (key 'campaign'), a single run was expected.\n"
+            f"Run the whole campaign with 'specbench run {path}', or give one run file."
+        )
+    return data
+
+
 def _build(data: Mapping[str, Any], where: str) -> RunConfig:
     _reject_unknown(data, SECTIONS, where, "")
     # A section that is present but empty ("memory:") is an empty section, not a wrong one.
@@ -197,6 +219,7 @@ def _build(data: Mapping[str, Any], where: str) -> RunConfig:
         config = RunConfig.model_validate(filled)
     except ValidationError as error:
         raise ConfigError(problem_text(error.errors(include_url=False)[0], RunConfig, where)) from None
+    reject_keyed(config.engine, where)
     if not config.engine.allow_refused:
         for refusal in check(config):
             raise ConfigError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..config import RunConfig
+    from ..config import EngineSection, RunConfig
     from .sglang.checks import Refusal
 
 
@@ -15,3 +15,10 @@ def check(config: RunConfig) -> Sequence[Refusal]:
     from .sglang import checks
 
     return checks.check(config)
+
+
+def reject_keyed(engine: EngineSection, where: str = "") -> None:
+    """ConfigError when `engine.args` holds a flag that has a key of its own, in any spelling. `where`: the file."""
+    from .sglang import arguments
+
+    arguments.reject_keyed(engine, where)

@@ -10,22 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .flags import FLAGS
+from .flags import key_of_flag
 
-#: Other spellings of a flag that has a key: short and older forms, and names that differ by version.
-_SPELLINGS: dict[str, str] = {
-    "speculative-draft-model": "speculative.draft_model_path",
-    "tensor-parallel-size": "parallel.tp_size",
-    "tp": "parallel.tp_size",
-    "pipeline-parallel-size": "parallel.pp_size",
-    "data-parallel-size": "parallel.dp_size",
-    "dp": "parallel.dp_size",
-    "mamba-scheduler-strategy": "memory.mamba_radix_cache_strategy",
-    "mamba-radix-cache-strategy": "memory.mamba_radix_cache_strategy",
-    "cuda-graph-max-bs": "memory.cuda_graph_max_bs",
-    "cuda-graph-max-bs-decode": "memory.cuda_graph_max_bs",
-}
-_KEYS: dict[str, str] = {flag.lstrip("-"): key for key, flag in FLAGS.items() if flag is not None} | _SPELLINGS
 _TEXTS = frozenset(
     {
         "speculative.algorithm",
@@ -49,9 +35,9 @@ def sections_of(argv: Sequence[str]) -> dict[str, Any]:
     for flag, values in _flags(argv).items():
         if flag in ("model-path", "model"):
             sections["model"] = values[0]
-        elif flag in _KEYS:
-            section, _, key = _KEYS[flag].partition(".")
-            sections[section][key] = _typed(flag, values)
+        elif (dotted := key_of_flag(flag)) is not None:
+            section, _, key = dotted.partition(".")
+            sections[section][key] = _typed(flag, dotted, values)
         elif flag not in _LEFT_OUT:
             sections["engine"]["args"][flag] = _verbatim(values)
     return sections
@@ -71,8 +57,7 @@ def _flags(argv: Sequence[str]) -> Mapping[str, list[str]]:
     return found
 
 
-def _typed(flag: str, values: list[str]) -> Any:
-    key = _KEYS[flag]
+def _typed(flag: str, key: str, values: list[str]) -> Any:
     if key in _TEXTS and values:
         return values[0]
     if not values:

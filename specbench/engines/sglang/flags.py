@@ -5,7 +5,10 @@ Read from the argument definitions of the releases 0.5.6.post2 to 0.5.23.
 
 from __future__ import annotations
 
+import functools
+
 from ...config import EngineSection
+from ...paths import DATA
 from ...versions import at_least
 from .sizing import rule_version
 
@@ -35,6 +38,19 @@ FLAGS: dict[str, str | None] = {
     "memory.chunked_prefill_size": "--chunked-prefill-size",
     "memory.cuda_graph_max_bs": None,
 }
+
+#: Other spellings of a flag that has a key: long and older forms, and names that differ by version.
+_SPELLINGS: dict[str, str] = {
+    "speculative-draft-model": "speculative.draft_model_path",
+    "tensor-parallel-size": "parallel.tp_size",
+    "pipeline-parallel-size": "parallel.pp_size",
+    "data-parallel-size": "parallel.dp_size",
+    "mamba-scheduler-strategy": "memory.mamba_radix_cache_strategy",
+    "mamba-radix-cache-strategy": "memory.mamba_radix_cache_strategy",
+    "cuda-graph-max-bs": "memory.cuda_graph_max_bs",
+    "cuda-graph-max-bs-decode": "memory.cuda_graph_max_bs",
+}
+_KEYS: dict[str, str] = {flag.lstrip("-"): key for key, flag in FLAGS.items() if flag is not None} | _SPELLINGS
 
 #: First release with the algorithm.
 ALGORITHM_SINCE: dict[str, str] = {
@@ -67,6 +83,34 @@ def flag_name(key: str, version: str) -> str | None:
     if key == "memory.cuda_graph_max_bs":
         return "--cuda-graph-max-bs-decode" if at_least(version, "0.5.14") else "--cuda-graph-max-bs"
     return FLAGS.get(key)
+
+
+@functools.cache
+def released_flags() -> dict[str, tuple[str, str]]:
+    """Flag without dashes -> the first and the last release that has it, of the releases that were read."""
+    rows = (DATA / "sglang_flags.txt").read_text(encoding="utf-8").splitlines()
+    return {name: (first, last) for name, first, last in (row.split() for row in rows if not row.startswith("#"))}
+
+
+def whole_flag(spelling: str) -> str:
+    """A flag as the releases spell it, dashed and without leading dashes.
+
+    SGLang's parser takes abbreviations (--tp is --tp-size). One that could mean a flag with a key, of one key only, is
+    that flag, also where later releases have other flags that begin like it.
+    """
+    name = spelling.lstrip("-").replace("_", "-")
+    if not name or name in released_flags():
+        return name
+    longer = [flag for flag in released_flags() if flag.startswith(name)]
+    keyed = [flag for flag in longer if flag in _KEYS]
+    if len({_KEYS[flag] for flag in keyed}) == 1:
+        return keyed[0]
+    return longer[0] if len(longer) == 1 else name
+
+
+def key_of_flag(spelling: str) -> str | None:
+    """The configuration key of a flag, however it is spelled: --tp, tensor_parallel_size -> parallel.tp_size."""
+    return _KEYS.get(whole_flag(spelling))
 
 
 def kv_dtypes(version: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from ...config import RunConfig
 from ...layers import dtype_bytes, split
 from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
 from ...speculative.contract import Shape
+from .arguments import reject_keyed
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
 from .sizing.fraction import default_fraction
@@ -67,6 +68,7 @@ def server_args(config: RunConfig) -> dict[str, Any]:
 
 def settings(config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | None = None) -> Settings:
     """Resolve a configuration. ConfigError or SpecError when it cannot be sized."""
+    reject_keyed(config.engine)
     version = rule_version(config.engine)
     rule = rule_for(version)
     args, env = server_args(config), config.engine.env

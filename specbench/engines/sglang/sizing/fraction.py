@@ -17,7 +17,7 @@ from .contract import Rule
 _MIB_PER_GIB = GIB // MIB
 #: SGLang 0.5.12, model_config.py: no piecewise graphs; the breakable ones from 0.5.16 do not mind.
 _NO_PIECEWISE_GRAPHS = ("Qwen3NextForCausalLM",)
-_MAX_PREFILL_TOKENS = 16384  # --max-prefill-tokens, not a key of ours
+_MAX_PREFILL_TOKENS = 16384  # --max-prefill-tokens
 
 
 def default_fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, total_mib: int) -> float:
@@ -30,7 +30,9 @@ def default_fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: s
         batch = config.memory.cuda_graph_max_bs
     elif rule.graph_batch_capped and config.memory.max_running_requests is not None:
         batch = min(batch, config.memory.max_running_requests)
-    reserved = 512 + 1.5 * max(chunk if chunk > 0 else _MAX_PREFILL_TOKENS, 2048)
+    given = args.get("max_prefill_tokens")
+    whole = given if isinstance(given, int) and not isinstance(given, bool) else _MAX_PREFILL_TOKENS
+    reserved = 512 + 1.5 * max(chunk if chunk > 0 else whole, 2048)
     if not args.get("disable_cuda_graph", False) or not rule.draft_loads_first:
         reserved += 2 * batch  # up to 0.5.13 counted whether or not graphs are captured
     reserved += config.parallel.tp_size * config.parallel.pp_size / 8 * 1024
