@@ -64,7 +64,7 @@ def test_a_flag_with_a_key_of_its_own_is_refused_by_name(flag: str, value: Any, 
     )
     with pytest.raises(ConfigError, match="has a key of its own"):
         predict(config)
-    with pytest.raises(ConfigError, match="^parameters: engine.args."):
+    with pytest.raises(ConfigError, match=r"^parameters: engine\.args\."):
         load_sections(**config.to_sections())
 
 
@@ -127,15 +127,19 @@ def test_flags_that_change_no_memory_are_silent(args: dict[str, Any]) -> None:
 
 def test_the_default_fraction_is_named_where_it_applies() -> None:
     assert noted({"cuda-graph-bs": [1, 2, 4]}, memory={}) == (
-        "engine.args.cuda-graph-bs changes the default memory fraction (give memory.mem_fraction_static): not taken "
-        "into account.",
+        (
+            "engine.args.cuda-graph-bs changes the default memory fraction (give memory.mem_fraction_static): not "
+            "taken into account."
+        ),
     )
 
 
 def test_a_flag_of_another_release_will_be_refused() -> None:
     assert noted({"disable-prefill-cuda-graph": True}, "0.5.12") == (
-        "engine.args.disable-prefill-cuda-graph: SGLang 0.5.12 has no --disable-prefill-cuda-graph (seen in 0.5.14 to "
-        "0.5.23) and will refuse it.",
+        (
+            "engine.args.disable-prefill-cuda-graph: SGLang 0.5.12 has no --disable-prefill-cuda-graph (seen in "
+            "0.5.14 to 0.5.23) and will refuse it."
+        ),
     )
     # 0.5.13 was not read: a flag of the next release may be in it
     assert noted({"disable-prefill-cuda-graph": True}, "0.5.13") == ()

@@ -31,7 +31,7 @@ _KV = "the KV pool"
 _DRAFT = "the draft's memory"
 _SLACK = "what is left outside the pools"
 
-#: Flags that change memory, and what of it. Sources: the argument definitions, memory_hook.py, kv_cache_configurator.py.
+#: Flags that change memory, and what of it. Sources: argument definitions, memory_hook.py, kv_cache_configurator.py.
 _UNFOLLOWED: dict[str, str] = {
     **dict.fromkeys(("quantization", "dtype", "torchao-config", "modelopt-quant", "quantize-and-serve"), _WEIGHTS),
     **dict.fromkeys(("json-model-override-args", "model-impl", "enable-fp32-lm-head", "rl-quant-profile"), _WEIGHTS),
