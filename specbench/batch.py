@@ -79,7 +79,7 @@ def run_campaign(campaign: Campaign, out: Path | None = None, progress: Watch | 
     points = [(config, new_run_folder(root, config.name)) for config in campaign.runs]
     with worker_pool(_jobs(campaign.runs)) as pool:
         results = tuple(_run_all(pool, points, watch))
-        listing.remember(root, campaign.name, [(point.name, point.folder) for point in results])
+        listing.remember(root, campaign.name, [(point.name, point.folder) for point in results], about=campaign.about)
         index, problems = report.build(root, pool, _stage(watch))
     return CampaignResult(name=campaign.name, folder=root, index=index, points=results, problems=problems)
 
@@ -89,7 +89,7 @@ def run_point(config: RunConfig, folder: Path) -> str | None:
     return execute(
         source(RUN_NOTEBOOK),
         folder / RUN_NOTEBOOK,
-        {**config.to_sections(), "out": str(folder)},
+        {"params": None, **config.to_sections(), "out": str(folder)},
         progress=folder / report.PROGRESS,
     )
 

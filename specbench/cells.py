@@ -20,12 +20,14 @@ _INJECTED = "# Parameters\n"
 
 
 def sections(namespace: Mapping[str, Any], *further: str) -> dict[str, Any]:
-    """The sections of `RunConfig` as the parameters cell (and papermill) left them. Call it with `globals()`.
+    """`params` and the sections as the parameters cell (and papermill) left them. Call it with `globals()`.
 
-    `further`: the notebook's other parameters, known but not returned. ConfigError: an injected name is unknown.
+    What `params.load_sections` takes. `further`: the notebook's other parameters, known but not returned.
+    ConfigError: an injected name is unknown.
     """
-    reject_unknown(namespace, (*SECTIONS, *further))
-    return {name: namespace[name] for name in SECTIONS}
+    names = ("params", *SECTIONS)
+    reject_unknown(namespace, (*names, *further))
+    return {name: namespace[name] for name in names}
 
 
 def folder(path: str | None) -> Path | None:

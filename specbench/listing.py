@@ -1,4 +1,6 @@
-"""Which run folders make up a campaign: `campaign.json` beside them. A folder without it is taken whole, by name.
+"""Which run folders make up a campaign, and what it is about: `campaign.json` beside them.
+
+A folder without it is taken whole, by name.
 
 A configuration that runs again gets a new folder (`name.2`); the list then names the new one, the old stays on disk.
 """
@@ -20,6 +22,7 @@ _SCHEMA = 1
 class Listing:
     campaign: str
     runs: Mapping[str, str]  # name of the configuration -> name of its folder, in the campaign's order
+    about: str = ""  # in its author's words
 
 
 def read(root: Path) -> Listing | None:
@@ -30,15 +33,15 @@ def read(root: Path) -> Listing | None:
     try:
         data = json.loads(path.read_text("utf-8"))
         schema, runs = int(data["schema"]), {str(run["name"]): str(run["folder"]) for run in data["runs"]}
-        campaign = str(data["campaign"])
+        campaign, about = str(data["campaign"]), str(data.get("about", ""))
     except (ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{path}: not readable ({error}).\nDelete it: the runs are then listed by name.") from None
     if schema > _SCHEMA:
         raise RecordError(f"{path}: schema {schema} was written by a later specbench.\nUpdate specbench to read it.")
-    return Listing(campaign=campaign, runs=runs)
+    return Listing(campaign=campaign, runs=runs, about=about)
 
 
-def remember(root: Path, campaign: str, runs: Iterable[tuple[str, Path]]) -> None:
+def remember(root: Path, campaign: str, runs: Iterable[tuple[str, Path]], *, about: str = "") -> None:
     """Add runs to the list. A configuration that ran again takes the place of its earlier run."""
     known = read(root)
     folders = dict(known.runs) if known is not None else {}
@@ -46,6 +49,7 @@ def remember(root: Path, campaign: str, runs: Iterable[tuple[str, Path]]) -> Non
     document = {
         "schema": _SCHEMA,
         "campaign": campaign,
+        "about": about,
         "runs": [{"name": name, "folder": folder} for name, folder in folders.items()],
     }
     partial = root / f"{CAMPAIGN}.partial"

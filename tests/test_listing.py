@@ -30,6 +30,19 @@ def test_a_configuration_that_ran_again_takes_the_place_of_its_earlier_run(tmp_p
     assert (tmp_path / "z").is_dir()
 
 
+def test_a_list_keeps_what_the_campaign_is_about(tmp_path: Path) -> None:
+    listing.remember(tmp_path, "demo", [("a", folder(tmp_path, "a"))], about="Words <b>.\n\nMore.")
+    known = listing.read(tmp_path)
+    assert known is not None
+    assert known.about == "Words <b>.\n\nMore."
+    # lists that were written before there were such words
+    document = {"schema": 1, "campaign": "demo", "runs": []}
+    (tmp_path / listing.CAMPAIGN).write_text(json.dumps(document))
+    known = listing.read(tmp_path)
+    assert known is not None
+    assert known.about == ""
+
+
 def test_a_list_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     root = folder(tmp_path, "root")
     folder(tmp_path, "outside")

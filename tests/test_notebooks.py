@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from specbench.cells import reject_unknown, sections
 from specbench.config import SECTIONS
 from specbench.errors import ConfigError, SpecbenchError
 from specbench.hygiene import parameter_names, problems
 from specbench.notebooks import NAMES, execute, refresh, stored
-from specbench.params import load_sections
+from specbench.params import load_run, load_sections
 from specbench.record import RunRecord
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -34,8 +35,8 @@ def test_there_are_exactly_the_four_notebooks() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("1_predict.ipynb", [*SECTIONS]),
-        ("2_run.ipynb", [*SECTIONS, "out"]),
+        ("1_predict.ipynb", ["params", *SECTIONS]),
+        ("2_run.ipynb", ["params", *SECTIONS, "out"]),
         ("3_diagnose.ipynb", ["record"]),
         ("4_analysis.ipynb", ["records"]),
     ],
@@ -46,7 +47,7 @@ def test_the_parameters_cell_has_the_names_of_a_params_file(name: str, expected:
 
 @pytest.mark.parametrize("name", ["1_predict.ipynb", "2_run.ipynb"])
 def test_the_default_parameters_are_a_valid_instant_replay(name: str) -> None:
-    config = load_sections(**{key: value for key, value in defaults(name).items() if key in SECTIONS})
+    config = load_sections(**sections(defaults(name)))
     assert config.engine.replay is not None
     assert config.engine.replay_speed == "instant"
 
@@ -55,7 +56,7 @@ def test_papermill_sees_every_parameter_with_its_comment() -> None:
     import papermill
 
     found = papermill.inspect_notebook(str(NOTEBOOKS / "2_run.ipynb"))
-    assert list(found) == [*SECTIONS, "out"]
+    assert list(found) == ["params", *SECTIONS, "out"]
     assert found["out"]["help"].startswith("folder of the run")
     assert found["model"]["help"].startswith("a config.json")
 
@@ -243,7 +244,41 @@ def test_names_that_a_person_defines_are_their_own_business() -> None:
 
 def test_sections_returns_the_form_of_a_run() -> None:
     values: dict[str, Any] = dict.fromkeys(SECTIONS, 0) | {"out": "x", "other": 1}
-    assert list(sections(values, "out")) == list(SECTIONS)
+    assert list(sections(values | {"params": "x"}, "out")) == ["params", *SECTIONS]
+
+
+STORY = "params/story/tp1-8.yaml"
+
+
+def test_a_params_file_without_further_parameters_is_that_file() -> None:
+    assert load_sections(STORY, **dict.fromkeys(SECTIONS)) == load_run(STORY)
+
+
+def test_given_keys_are_laid_over_the_params_file() -> None:
+    changed = load_sections(STORY, name="x", memory={"max_running_requests": 4})
+    expected = load_run(STORY, ["name=x", "memory.max_running_requests=4"])
+    assert (changed, changed.memory.mem_fraction_static) == (expected, 0.75)
+
+
+def test_with_a_model_only_the_given_sections_count() -> None:
+    given = {"name": "n", "engine": {"version": "0.5.16"}, "model": "Qwen/Qwen3.6-27B", "gpu": {"name": "h200"}}
+    run = load_sections(STORY, **given, memory=None, speculative=None)
+    assert (run.speculative.algorithm, run.memory.max_running_requests, run.engine.replay) == ("none", None, None)
+    assert load_sections("no/such/file.yaml", **given) == run  # it is not even read
+
+
+@pytest.mark.parametrize(
+    ("params", "sections", "expected"),
+    [
+        ("params/demo.yaml", {}, "this is a campaign"),
+        ("no/such.yaml", {}, "does not exist"),
+        (STORY, {"memory": {"max_runing_requests": 4}}, r"parameters over tp1-8.yaml: memory.max_runing_requests: no"),
+        (STORY, {"memory": 3}, "memory"),
+    ],
+)
+def test_parameters_that_make_no_run(params: str, sections: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        load_sections(params, **sections)
 
 
 # ── papermill as papermill documents it ──────────────────────────────────────────────────────────────────────────────
@@ -266,6 +301,31 @@ def test_papermill_runs_a_params_file_from_any_folder(tmp_path: Path) -> None:
     assert RunRecord.open(tmp_path / "here").status.status == "refused"
     executed = json.loads((tmp_path / "out.ipynb").read_text("utf-8"))
     assert executed["metadata"]["papermill"]["parameters"]["engine"]["version"] == "0.5.12"
+
+
+MINIMAL = "name: minimal\nengine: {version: 0.5.16}\nmodel: Qwen/Qwen3.6-27B\ngpu: {name: h200}\n"
+WITHOUT_MEMORY = MINIMAL.replace("minimal", "drafting") + (
+    "speculative: {algorithm: DFLASH, draft_model_path: z-lab/Qwen3.6-27B-DFlash, num_draft_tokens: 16}\n"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [MINIMAL, WITHOUT_MEMORY, MINIMAL + "memory: {max_running_requests: 6}\n"])
+def test_the_notebook_and_the_command_predict_the_same_of_a_file_that_lacks_sections(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert execute(NOTEBOOKS / "1_predict.ipynb", tmp_path / "out.ipynb", yaml.safe_load(text)) is None
+    cells = json.loads((tmp_path / "out.ipynb").read_text("utf-8"))["cells"]
+    printed = next("".join(cell["outputs"][0]["text"]) for cell in cells if "nbval-check-output" in tags(cell))
+    words = [line.split() for line in printed.splitlines()]
+    command = [sys.executable, "-m", "specbench", "predict", str(file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=NOTEBOOKS.parent)
+    limits = {name: str(value) for name, value in json.loads(done.stdout)["limits"].items()}
+    assert {line[0]: line[1] for line in words if line[0] in limits} == limits
+
+
+def tags(cell: dict[str, Any]) -> list[str]:
+    return list(cell["metadata"].get("tags", []))
 
 
 @pytest.mark.slow
