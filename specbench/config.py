@@ -155,13 +155,18 @@ class RunConfig(Section):
         """Plain values (JSON and YAML safe), every key present. Loads back equal."""
         return self.model_dump(mode="json")
 
+    def stated(self) -> dict[str, Any]:
+        """Plain values of the keys that were given, every section present. A default that was given is in it."""
+        return {section: {} for section in SECTIONS} | self.model_dump(mode="json", exclude_unset=True)
+
     def replace(self, changes: Mapping[str, Any]) -> RunConfig:
         """A copy with dotted keys changed: `{"memory.max_running_requests": 8}`. Validated like a fresh one."""
-        data = self.to_sections()
+        data = self.stated()
         for dotted, value in changes.items():
             *sections, key = dotted.split(".")
             target = data
             for section in sections:
+                target[section] = dict(target.get(section, {}))
                 target = target[section]
             target[key] = value
         return RunConfig.model_validate(data)

@@ -13,11 +13,8 @@ from typing import Any
 from .config import RunConfig
 from .machine import gpus
 from .paths import DATA
-from .record import RunRecord
 from .record_writer import sha256_text
-
-#: Sections that decide what a server does; a replay that differs in them plays another configuration.
-_COMPARED = ("model", "gpu", "parallel", "speculative", "memory")
+from .recorded import AsRecorded
 
 
 def environment(
@@ -25,9 +22,14 @@ def environment(
     argv: Sequence[str],
     gpu_telemetry: str,
     gpu_memory_after: str | None,
-    replayed: RunRecord | None,
+    replayed: AsRecorded | None,
+    installed: str | None,
 ) -> dict[str, Any]:
-    """The content of env.json. Unknown facts are None."""
+    """The content of env.json. Unknown facts are None.
+
+    `machine` is where the figures come from: of a replay the machine on which it was recorded. The machine that played
+    it is in `replay`. `installed` is the version of the engine that was found for a real start.
+    """
     from . import __version__
 
     return {
@@ -39,11 +41,12 @@ def environment(
             "name": config.engine.name,
             "version": config.engine.version,
             "version_from": "the configuration",
+            "installed": installed,
             "python": config.engine.python or sys.executable,
         },
-        "machine": _machine() if replayed is None else replayed.env.get("machine"),
+        "machine": _machine() if replayed is None else replayed.record.env.get("machine"),
         "environment": dict(config.engine.env),
-        "simulated_acceptance": None if replayed is None else replayed.env.get("simulated_acceptance"),
+        "simulated_acceptance": None if replayed is None else replayed.record.env.get("simulated_acceptance"),
         "gpu_telemetry": gpu_telemetry,
         "gpu_memory_after": gpu_memory_after,
         "argv_sha256": sha256_text("\0".join(argv)),
@@ -56,32 +59,18 @@ def environment(
     }
 
 
-def _replay(config: RunConfig, replayed: RunRecord) -> dict[str, Any]:
+def _replay(config: RunConfig, replayed: AsRecorded) -> dict[str, Any]:
+    record = replayed.record
     return {
         "source": config.engine.replay,
-        "name": replayed.name,
-        "sha256": replayed.sha256(),
+        "name": record.name,
+        "sha256": record.sha256(),
         "speed": config.engine.replay_speed,
-        "engine_version": replayed.config.engine.version,
-        "differences": differences(config, replayed.config),
+        "engine_version": record.config.engine.version,
+        "taken_from_the_record": dict(replayed.taken),
+        "differences": {key: list(pair) for key, pair in replayed.differences.items()},
+        "played_on": _machine(),
     }
-
-
-def differences(asked: RunConfig, recorded: RunConfig) -> dict[str, list[Any]]:
-    """Dotted key -> [asked, recorded] where a configuration is not the one that was recorded."""
-    found: dict[str, list[Any]] = {}
-    mine, theirs = asked.to_sections(), recorded.to_sections()
-    for section in _COMPARED:
-        if not isinstance(mine[section], dict):
-            if mine[section] != theirs[section]:
-                found[section] = [mine[section], theirs[section]]
-            continue
-        for key, value in mine[section].items():
-            if value != theirs[section].get(key):
-                found[f"{section}.{key}"] = [value, theirs[section].get(key)]
-    if asked.engine.version != recorded.engine.version:
-        found["engine.version"] = [asked.engine.version, recorded.engine.version]
-    return found
 
 
 def _config_hash(model: str | None) -> str | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import json
+import os
 import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,17 +21,27 @@ from . import nvml
 
 _WORKBOOK_PACKAGES = ("jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "nvidia-ml-py", "nbval")
 
-#: Run by the engine's own interpreter: finds the package without importing it (an import takes most of a minute).
+#: Run by the engine's own interpreter: finds the package without importing it (an import takes most of a minute). The
+#: version is that of the package which would be imported: of the metadata beside it, else of the file its build writes,
+#: else (a source tree that is installed as editable) of any metadata.
 _PROBE = """
-import importlib.metadata, importlib.util, json, sys
+import importlib.metadata, importlib.util, json, os, re, sys
+def version(name, path=None):
+    found = importlib.metadata.distributions(name=name, **({"path": [path]} if path else {}))
+    return next((dist.version for dist in found), None)
+def written(folder):
+    try: text = open(os.path.join(folder, "_version.py"), encoding="utf-8").read(10000)
+    except OSError: return None
+    match = re.search(r"^__version__[^=\\n]*=(?:[^'\\n]*=)? *'([^'\\n]+)'", text, re.M)
+    return match and match[1]
 spec = importlib.util.find_spec("sglang")
-def version(name):
-    try: return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError: return None
+folders = list(spec.submodule_search_locations or []) if spec else []
+folder = next((f for f in folders if os.path.isfile(os.path.join(f, "launch_server.py"))), None)
 print(json.dumps({
     "python": sys.version.split()[0],
-    "folder": next(iter(spec.submodule_search_locations or []), None) if spec else None,
-    "sglang": version("sglang"), "torch": version("torch"),
+    "folder": folder,
+    "sglang": folder and (version("sglang", os.path.dirname(folder)) or written(folder) or version("sglang")),
+    "torch": version("torch"),
 }))
 """
 
@@ -47,6 +59,7 @@ class GpuState:
     gpus: tuple[Gpu, ...]
     driver: str | None
     reason: str | None  # why there is none
+    is_unknown: bool = False  # nothing here can ask; there may be GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +69,14 @@ class EngineState:
     torch: str | None
     algorithms: tuple[str, ...] | None  # that this engine's source declares; None: could not be read
     reason: str | None  # why there is none
+    is_missing: bool = False  # the interpreter answered, and has no sglang
 
 
 def gpus() -> GpuState:
     """The GPUs that NVML sees. Without NVML: none, and why."""
     read, told = nvml.reader(), nvml.names()
     if isinstance(read, str):
-        return GpuState(gpus=(), driver=None, reason=read)
+        return GpuState(gpus=(), driver=None, reason=read, is_unknown=read == nvml.NOT_INSTALLED)
     if isinstance(told, str):
         return GpuState(gpus=(), driver=None, reason=told)
     found = tuple(
@@ -72,16 +86,24 @@ def gpus() -> GpuState:
     return GpuState(gpus=found, driver=told.driver, reason=None)
 
 
-def engine(python: str | None = None, *, timeout_s: float = 60.0) -> EngineState:
-    """SGLang as `python` sees it: version, and the algorithms its source declares. Nothing of it is imported."""
+def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> EngineState:
+    """SGLang as `python` sees it: version, and the algorithms its source declares. Nothing of it is imported.
+
+    `env`: variables on top of this environment, as the server will have them (a PYTHONPATH decides what is found).
+    """
     interpreter = python or sys.executable
     try:
         done = subprocess.run(
-            [interpreter, "-c", _PROBE], capture_output=True, text=True, timeout=timeout_s, check=True
+            [interpreter, "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=True,
+            env={**os.environ, **(env or {})},
         )
         told = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return EngineState(python=interpreter, version=None, torch=None, algorithms=None, reason=str(error))
+        return EngineState(python=interpreter, version=None, torch=None, algorithms=None, reason=_why(error))
     if told["folder"] is None:
         return EngineState(
             python=interpreter,
@@ -89,6 +111,7 @@ def engine(python: str | None = None, *, timeout_s: float = 60.0) -> EngineState
             torch=told["torch"],
             algorithms=None,
             reason="sglang is not installed there",
+            is_missing=True,
         )
     return EngineState(
         python=interpreter,
@@ -97,6 +120,14 @@ def engine(python: str | None = None, *, timeout_s: float = 60.0) -> EngineState
         algorithms=_algorithms(Path(told["folder"])),
         reason=None,
     )
+
+
+def _why(error: Exception) -> str:
+    """In one line: what the interpreter said last, when it said anything."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {error.timeout:g} s"
+    said = (error.stderr or "").strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else []
+    return said[-1] if said else f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _algorithms(folder: Path) -> tuple[str, ...] | None:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+#: The reason that says nothing about GPUs: the Python package is missing.
+NOT_INSTALLED = "no NVML on this machine: nvidia-ml-py is not installed"
+
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
@@ -87,7 +90,7 @@ def _connect() -> tuple[Any, list[Any]] | str:
     try:
         import pynvml
     except ImportError:
-        return "no NVML on this machine: nvidia-ml-py is not installed"
+        return NOT_INSTALLED
     try:
         pynvml.nvmlInit()
         return pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]

@@ -6,11 +6,15 @@ therefore tried against the working directory first and against the workbook's r
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from .errors import ConfigError
 
 DATA = Path(__file__).parent / "data"
+#: Environment variable: the folder for runs that name none, instead of `runs/` of the workbook. Checks set it, so that
+#: executing the notebooks leaves nothing in the workbook.
+RUNS = "SPECBENCH_RUNS"
 
 
 def workbook_root(start: Path | None = None) -> Path:
@@ -23,6 +27,12 @@ def workbook_root(start: Path | None = None) -> Path:
         if (folder / "notebooks").is_dir() and (folder / "params").is_dir():
             return folder
     return origin
+
+
+def runs_root() -> Path:
+    """Where runs go that name no folder: what SPECBENCH_RUNS says, else `runs/` of the workbook."""
+    asked = os.environ.get(RUNS)
+    return Path(asked).expanduser().resolve() if asked else workbook_root() / "runs"
 
 
 def resolve(path: str | Path, *, kind: str = "path") -> Path:

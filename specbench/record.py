@@ -35,7 +35,7 @@ from pydantic import ValidationError
 
 from .config import RunConfig
 from .errors import RecordError
-from .record_types import SCHEMA, GpuSample, Probe, RequestTrace, RunStatus
+from .record_types import SCHEMA, GpuSample, Probe, RequestTrace, RunStatus, SeenMachine
 from .terms import Origin
 
 RECORD = "record"
@@ -76,6 +76,27 @@ class RunRecord:
     @property
     def origin(self) -> Origin:
         return self.status.origin
+
+    @property
+    def recorded_machine(self) -> SeenMachine | None:
+        """The machine of the recording that this run replayed or was imported from. None: a real start, or not said."""
+        return self._machine(self.env.get("machine")) if self.origin == "recorded" else None
+
+    @property
+    def this_machine(self) -> SeenMachine | None:
+        """The machine on which this run took place, a replay too. None: an imported recording, or not said."""
+        if self.origin == "measured":
+            return self._machine(self.env.get("machine"))
+        replay = self.env.get("replay")
+        return self._machine(replay.get("played_on")) if isinstance(replay, Mapping) else None
+
+    def _machine(self, said: Any) -> SeenMachine | None:
+        if not isinstance(said, Mapping):
+            return None
+        names: tuple[str, ...] = tuple(str(gpu["name"]) for gpu in said.get("gpus") or ())
+        if said.get("gpu_name"):  # imported: one card is described, the configuration says how many the server had
+            names = (str(said["gpu_name"]),) * self.config.gpu.count
+        return SeenMachine(gpus=names, driver=said.get("driver"), reason=said.get("reason"))
 
     @property
     def log_path(self) -> Path:

@@ -99,6 +99,23 @@ class Probe(Stored):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenMachine:
+    """GPUs that were seen, not those that a configuration asks for."""
+
+    gpus: tuple[str, ...]  # a name per GPU; empty: none was seen
+    driver: str | None
+    reason: str | None  # why none was seen
+
+    @property
+    def words(self) -> str:
+        """'2 × NVIDIA H200, driver 580.159.04', or why no GPU was seen."""
+        if not self.gpus:
+            return f"no GPU seen ({self.reason or 'not said'})"
+        counts = ", ".join(f"{self.gpus.count(name)} × {name}" for name in dict.fromkeys(self.gpus))
+        return counts if self.driver is None else f"{counts}, driver {self.driver}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
     """One NVML sample of one GPU."""
 

@@ -17,14 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .budget_types import MemoryBudget
+from .caveats import caveats
 from .config import RunConfig
 from .environment import environment
 from .errors import ConfigError, SpecError
 from .launch import Server, launch
-from .paths import resolve, workbook_root
+from .paths import resolve, runs_root
+from .preflight import Checked, preflight
 from .record import RECORD, RunRecord, new_run_folder
 from .record_types import RunStatus
 from .record_writer import RecordWriter
+from .recorded import AsRecorded, as_recorded
 from .sending import Progress, Sending, send
 from .telemetry import Telemetry
 from .workload import check_fit
@@ -32,23 +35,29 @@ from .workload import check_fit
 #: Names under which engines of different versions answer, newest first.
 _SERVER_INFO = ("/server_info", "/get_server_info")
 _MODEL_INFO = ("/model_info", "/get_model_info")
+_NOT_SAMPLED = "not sampled: a replay uses no GPU"
 
 
 def run(config: RunConfig, out: Path | None = None, progress: Progress | None = None) -> RunRecord:
     """Runs `config` and returns its record, which lies in `<out>/record`.
 
-    `out` is the run folder; not given: a new one under `runs/single` of the workbook. `progress(phase, done, total)` is
-    called as the run goes on, for `start` with seconds waited. Raises ConfigError for a workload that cannot fit (with
-    the arithmetic) unless `workload.allow_overflow`, LaunchError when the process cannot be started at all.
+    `out` is the run folder; not given: a new one under `runs/single` of the workbook (see `paths.runs_root`).
+    `progress(phase, done, total)` is called as the run goes on, for `start` with seconds waited. The record of a replay
+    holds the configuration as it was recorded (see `recorded`). Raises ConfigError for a workload that cannot fit (with
+    the arithmetic) unless `workload.allow_overflow`, and for a replay of another server than the recorded one;
+    LaunchError when the engine, its version or the GPUs are not there, or the process cannot be started at all.
     """
-    replayed = None if config.engine.replay is None else RunRecord.open(resolve(config.engine.replay))
-    budget = predicted(config)
-    _refuse_impossible(config, budget)
-    folder = out or new_run_folder(workbook_root() / "runs" / "single", _stamped(config.name))
+    replayed = None
+    if config.engine.replay is not None:
+        replayed = as_recorded(config, RunRecord.open(resolve(config.engine.replay)))
+        config = replayed.config
+    _refuse_impossible(config, predicted(config))
+    checked = preflight(config) if replayed is None else Checked(installed=None, notes=replayed.notes)
+    folder = out or new_run_folder(runs_root() / "single", _stamped(config.name))
     created = out is None
     try:
         with _sigterm_raises(), RecordWriter(folder / RECORD) as writer:
-            return _observe(config, writer, progress, replayed)
+            return _observe(config, writer, progress, replayed, checked)
     except BaseException:
         if created:
             shutil.rmtree(folder, ignore_errors=True)
@@ -75,10 +84,15 @@ def _refuse_impossible(config: RunConfig, budget: MemoryBudget | None) -> None:
 
 
 def _observe(
-    config: RunConfig, writer: RecordWriter, progress: Progress | None, replayed: RunRecord | None
+    config: RunConfig,
+    writer: RecordWriter,
+    progress: Progress | None,
+    replayed: AsRecorded | None,
+    checked: Checked,
 ) -> RunRecord:
     writer.config(config)
-    notes = _notes(config, replayed)
+    record = None if replayed is None else replayed.record
+    notes = list(dict.fromkeys((*checked.notes, *caveats(config), *_notes(config, record))))
     sending = Sending()
     timeout_s = config.engine.ready_timeout_s
 
@@ -86,7 +100,8 @@ def _observe(
         if progress:
             progress("start", int(waited_s), int(timeout_s))
 
-    with Telemetry() as telemetry:
+    # The GPUs of this machine have no part in a replay.
+    with Telemetry(reader=None if record is None else _NOT_SAMPLED) as telemetry:
         telemetry.phase("start")
         began = time.perf_counter()
         with launch(config, log_path=writer.log_path, tick=tick) as server:
@@ -95,7 +110,7 @@ def _observe(
             if server.ready:
                 _save(server, writer, "server_info.json", _SERVER_INFO)
                 _save(server, writer, "model_info.json", _MODEL_INFO)
-                if _has_something_to_send(config, replayed):
+                if _has_something_to_send(config, record):
                     sending = _send_in_thread(config, server, telemetry, progress)
                     _save(server, writer, "server_info_after.json", _SERVER_INFO)
                     _save(server, writer, "metrics.txt", ("/metrics",))
@@ -104,15 +119,15 @@ def _observe(
             if progress:
                 progress("stop", 0, 1)
         stop_s = time.perf_counter() - stop_began
-    ending = server.ending(timeout_s, exit_code_known=replayed is None or replayed.status.exit_code is not None)
-    writer.env(environment(config, server.argv, telemetry.words, server.gpu_memory, replayed))
+    ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
+    writer.env(environment(config, server.argv, telemetry.words, server.gpu_memory, replayed, checked.installed))
     if sending.traces:
         writer.requests(sending.traces)
     writer.gpu_samples(telemetry.samples)
     return writer.finish(
         RunStatus(
             status=ending.status,
-            origin="measured" if replayed is None else "recorded",
+            origin="measured" if record is None else "recorded",
             exit_code=ending.exit_code,
             reason=ending.reason,
             started_unix_s=server.started_unix_s,

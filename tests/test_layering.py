@@ -25,7 +25,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "record": ("record_types", "record", "record_writer"),
     "observe": (
         *("nvml", "ending", "telemetry", "supervisor", "launch", "replay", "prompts", "client", "workload", "sending"),
-        *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine"),
+        *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
+        "preflight",
     ),
     "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies"),
     "show": (

@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from specbench import latency
+from specbench import environment, latency, machine
+from specbench.caveats import RANDOM_WEIGHTS
 from specbench.config import RunConfig
-from specbench.errors import ConfigError
+from specbench.errors import ConfigError, LaunchError
+from specbench.machine import Gpu, GpuState
 from specbench.record import RunRecord
 from specbench.run import run
 
@@ -78,10 +80,14 @@ def test_at_a_speed_times_are_multiplied_back(tmp_path: Path) -> None:
     assert record.env["replay"]["speed"] == 100.0
 
 
-def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path) -> None:
-    """The stand-in for the engine is a replay under the engine's name: specbench takes it for a real one."""
-    package = tmp_path / "site" / "sglang"
+def stand_in(folder: Path, version: str) -> Path:
+    """A site folder whose engine is a replay under the engine's name: specbench takes it for a real one."""
+    package = folder / "site" / "sglang"
     package.mkdir(parents=True)
+    (folder / "site" / "sglang.dist-info").mkdir()
+    (folder / "site" / "sglang.dist-info" / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n"
+    )
     (package / "__init__.py").touch()
     (package / "launch_server.py").write_text(
         "import runpy, sys\n"
@@ -89,11 +95,24 @@ def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path) -> Non
         f"sys.argv = ['replay', {str(RECORDS / 'nospec_r8')!r}, '--port', port, '--speed', 'instant']\n"
         "runpy.run_module('specbench.replay', run_name='__main__')\n"
     )
-    path = os.pathsep.join((str(tmp_path / "site"), str(Path(__file__).parent.parent)))
-    asked = RunRecord.open(RECORDS / "nospec_r8").config.replace(
+    return folder / "site"
+
+
+def real_start(site: Path) -> RunConfig:
+    path = os.pathsep.join((str(site), str(Path(__file__).parent.parent)))
+    return RunRecord.open(RECORDS / "nospec_r8").config.replace(
         {"engine.env": {"PYTHONPATH": path}, "workload.concurrency": [8], "workload.requests": 8, "workload.warmup": 0}
     )
-    record = run(asked, tmp_path / "run")
+
+
+def one_card(name: str, mib: int) -> GpuState:
+    gpu = Gpu(index=0, name=name, total_bytes=mib * 2**20, free_bytes=mib * 2**20)
+    return GpuState(gpus=(gpu,), driver="580.0", reason=None)
+
+
+def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "gpus", lambda: one_card("NVIDIA L4", 23034))
+    record = run(real_start(stand_in(tmp_path, "0.5.16")), tmp_path / "run")
     assert (record.status.status, record.origin) == ("served", "measured")
     (row,) = latency.table(record).rows
     assert row.ok == 8
@@ -102,6 +121,17 @@ def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path) -> Non
     assert "--max-running-requests" in record.command()
     assert record.env["inputs_sha256"]["model"] is not None
     assert record.env["gpu_telemetry"].startswith(("NVML", "no NVML on this machine: "))
+    assert record.env["engine"]["installed"] == "0.5.16"
+    assert record.status.notes[0].startswith("ANOTHER CARD: this machine has NVIDIA L4 (23,034 MiB); ")
+
+
+def test_an_engine_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    asked = RunRecord.open(RECORDS / "nospec_r8").config.replace({"engine.env": {"PYTHONPATH": str(tmp_path)}})
+    with pytest.raises(LaunchError, match=r"engine\.python: sglang is not installed for "):
+        run(asked, tmp_path / "run")
+    with pytest.raises(LaunchError, match=r"engine\.version: 0\.5\.16 is asked for, .* has sglang 0\.5\.12\."):
+        run(real_start(stand_in(tmp_path, "0.5.12")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["0512_dflash_r8_exact", "oom_r8"])
@@ -174,10 +204,50 @@ def test_a_run_inside_a_running_event_loop_works_as_in_a_notebook(tmp_path: Path
     assert (row.ok, row.failed) == (8, 0)
 
 
-def test_a_replay_of_another_configuration_states_the_differences(tmp_path: Path) -> None:
+def test_a_replay_of_another_configuration_is_refused(tmp_path: Path) -> None:
     asked = replay_of("ngram_r8", **{"memory.max_running_requests": 4, "gpu.name": "rtx-pro-6000"})
-    differences = run(asked, tmp_path).env["replay"]["differences"]
-    assert differences == {"gpu.name": ["rtx-pro-6000", "h200"], "memory.max_running_requests": [4, 8]}
+    with pytest.raises(ConfigError) as raised:
+        run(asked, tmp_path / "run")
+    first, second = str(raised.value).splitlines()
+    assert first.startswith(
+        "gpu.name: rtx-pro-6000 asked, h200 recorded; memory.max_running_requests: 4 asked, 8 recorded"
+    )
+    assert second == "A replay plays the server that was recorded: use those values, or leave engine.replay out."
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_replay_runs_as_what_was_recorded(tmp_path: Path) -> None:
+    """Params that state no more than they must: the record's configuration, not theirs, is what ran."""
+    asked = RunConfig.model_validate(
+        {
+            "name": "short",
+            "engine": {"version": "0.5.16", "replay": str(RECORDS / "tp2_nospec_r8"), "replay_speed": "instant"},
+            "model": "Qwen/Qwen3.6-27B",
+            "gpu": {"name": "h200"},
+            "workload": {"requests": 0},
+        }
+    )
+    record = run(asked, tmp_path)
+    recorded = RunRecord.open(RECORDS / "tp2_nospec_r8").config
+    assert record.config.name == "short"
+    assert (record.config.gpu.count, record.config.parallel.tp_size) == (2, 2)
+    assert record.config.memory == recorded.memory
+    assert (record.config.engine.args, record.config.engine.env) == (recorded.engine.args, recorded.engine.env)
+    (note,) = [note for note in record.status.notes if "taken from the recording" in note]
+    assert "gpu.count 2, parallel.tp_size 2, memory.mem_fraction_static 0.5088" in note
+    assert record.env["replay"]["taken_from_the_record"]["parallel.tp_size"] == 2
+    assert RANDOM_WEIGHTS in record.status.notes
+
+
+def test_the_machine_that_was_recorded_and_the_one_that_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "gpus", lambda: one_card("NVIDIA L4", 23034))
+    record = run(replay_of("tp2_nospec_r8", **{"workload.requests": 0}), tmp_path)
+    assert record.recorded_machine is not None
+    assert record.recorded_machine.words == "2 × NVIDIA H200, driver 580.159.04"
+    assert record.this_machine is not None
+    assert record.this_machine.words == "1 × NVIDIA L4, driver 580.0"
+    assert record.gpu_samples() == ()  # this machine's card had no part in it
+    assert record.env["gpu_telemetry"] == "not sampled: a replay uses no GPU"
 
 
 def test_fewer_requests_than_clients_is_noted(tmp_path: Path) -> None:

@@ -1,0 +1,191 @@
+"""Before a real start: an engine that is not there, another version, missing GPUs and another card. No GPU needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench import machine, nvml
+from specbench.config import RunConfig
+from specbench.errors import LaunchError
+from specbench.machine import Gpu, GpuState
+from specbench.preflight import preflight
+
+MIB = 1024 * 1024
+H200 = ("NVIDIA H200", 143771)
+
+
+def engine_folder(folder: Path, version: str | None, *, written: str | None = None) -> Path:
+    """A site folder with a package of the engine's name, its metadata, and the file that its build writes."""
+    package = folder / "sglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    (package / "launch_server.py").touch()
+    if version is not None:
+        (folder / "sglang.dist-info").mkdir()
+        (folder / "sglang.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n"
+        )
+    if written is not None:
+        (package / "_version.py").write_text(f"__version__: str\n__version__ = version = '{written}'\n")
+    return folder
+
+
+def cards(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, int]) -> None:
+    state = GpuState(
+        gpus=tuple(
+            Gpu(index=index, name=name, total_bytes=mib * MIB, free_bytes=mib * MIB)
+            for index, (name, mib) in enumerate(found)
+        ),
+        driver="580.0",
+        reason=None if found else "no NVML on this machine: NVML Shared Library Not Found",
+    )
+    monkeypatch.setattr(machine, "gpus", lambda: state)
+
+
+def config(site: Path, version: str = "0.5.16", *, count: int = 1, gpu: str = "h200", **engine: Any) -> RunConfig:
+    env = {"PYTHONPATH": str(site), **engine.pop("env", {})}
+    data = {
+        "name": "p",
+        "engine": {"version": version, "env": env, **engine},
+        "model": "m",
+        "gpu": {"name": gpu, "count": count},
+    }
+    return RunConfig.model_validate(data)
+
+
+def refused(asked: RunConfig) -> str:
+    with pytest.raises(LaunchError) as raised:
+        preflight(asked)
+    assert len(str(raised.value).splitlines()) == 2
+    return str(raised.value)
+
+
+def test_the_configured_engine_on_the_configured_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    checked = preflight(config(engine_folder(tmp_path, "0.5.16")))
+    assert (checked.installed, checked.notes) == ("0.5.16", ())
+
+
+def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    (tmp_path / "sglang").mkdir()  # a folder of that name alone (a clone beside the notebooks) is no package
+    text = refused(config(tmp_path))
+    assert text.startswith(f"engine.python: sglang is not installed for {sys.executable}.\n")
+    assert "(engine.python)" in text and "(engine.replay)" in text and "specbench doctor" in text
+
+
+def test_no_interpreter(tmp_path: Path) -> None:
+    assert refused(config(tmp_path, python="/absent/python")).startswith("engine.python: /absent/python: FileNotFound")
+
+
+def test_an_interpreter_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho one >&2\necho libpython.so is missing >&2\nexit 1\n")
+    broken.chmod(0o755)
+    assert refused(config(tmp_path, python=str(broken))).startswith(
+        f"engine.python: {broken}: libpython.so is missing.\n"
+    )
+
+
+def test_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    site = engine_folder(tmp_path, "0.5.16")
+    for asked in (config(site, "0.5.12"), config(site, "0.5.12", sizing="0.5.12"), config(site, "0.5.16.post1")):
+        text = refused(asked)
+        assert f"engine.version: {asked.engine.version} is asked for" in text
+        assert "has sglang 0.5.16.\nSet engine.version: 0.5.16" in text
+
+
+def test_the_label_of_a_build_is_no_other_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    checked = preflight(config(engine_folder(tmp_path, "0.5.16+cu130")))
+    assert (checked.installed, checked.notes) == ("0.5.16+cu130", ())
+
+
+def test_a_development_build_needs_the_release_that_it_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    build = "0.0.0.dev11416+g18cb0ce2f"
+    site = engine_folder(tmp_path, build)
+    assert f"has the development build {build}.\nName the release that it follows (engine.sizing)" in refused(
+        config(site)
+    )
+    (note,) = preflight(config(site, sizing="0.5.16")).notes
+    assert note.startswith(f"sglang {build} ran (a development build), engine.version says 0.5.16")
+    assert preflight(config(site, build, sizing="0.5.16")).notes == ()
+
+
+def test_a_source_tree_without_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    assert preflight(config(engine_folder(tmp_path / "a", None, written="0.5.16"))).installed == "0.5.16"
+    unknown = preflight(config(engine_folder(tmp_path / "b", None)))
+    assert unknown.installed is None
+    assert "could not be read" in unknown.notes[0] and "0.5.16" in unknown.notes[0]
+
+
+def test_missing_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = engine_folder(tmp_path, "0.5.16")
+    cards(monkeypatch)
+    text = refused(config(site))
+    assert text.startswith("gpu.count: 1 × h200 needed, this machine has none (no NVML on this machine: NVML Shared ")
+    cards(monkeypatch, H200, H200)
+    assert refused(config(site, count=4)).startswith("gpu.count: 4 × h200 needed, this machine has 2 (NVIDIA H200).\n")
+    assert preflight(config(site, count=2)).notes == ()
+    assert preflight(config(site, count=4, args={"nnodes": 2})).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("visible", "fits"),
+    [("0,1", True), ("1", False), ("", False), ("0,-1,1", False), ("MIG-a,MIG-b", True), ("GPU-1,GPU-2,GPU-3", True)],
+)
+def test_gpus_that_are_hidden_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, fits: bool
+) -> None:
+    cards(monkeypatch, H200, H200)
+    asked = config(engine_folder(tmp_path, "0.5.16"), count=2, env={"CUDA_VISIBLE_DEVICES": visible})
+    if fits:
+        assert preflight(asked).notes == ()
+    else:
+        assert "this machine has 2 (NVIDIA H200), CUDA_VISIBLE_DEVICES leaves " in refused(asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "gpu", "same"),
+    [
+        ("NVIDIA H200", 143771, "h200", True),
+        ("NVIDIA H20", 97871, "h200", False),
+        ("NVIDIA H200", 143771, "h20", False),
+        ("NVIDIA H20", 97871, "rtx-pro-6000", False),  # as much memory, another card
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, "rtx-pro-6000", True),
+        ("NVIDIA H100 80GB HBM3", 81559, "h100", True),
+        ("NVIDIA H100 NVL", 95830, "h100", False),
+        ("NVIDIA A100-SXM4-80GB", 81920, "a100-80", True),
+        ("NVIDIA A100-SXM4-40GB", 40960, "a100-80", False),
+        ("NVIDIA GeForce RTX 5090", 32607, "rtx-5090", True),
+    ],
+)
+def test_another_card_is_a_loud_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mib: int, gpu: str, same: bool
+) -> None:
+    cards(monkeypatch, (name, mib))
+    notes = preflight(config(engine_folder(tmp_path, "0.5.16"), gpu=gpu)).notes
+    if same:
+        assert notes == ()
+    else:
+        assert len(notes) == 1
+        assert notes[0].startswith(f"ANOTHER CARD: this machine has {name} ({mib:,} MiB); ")
+
+
+def test_without_the_nvml_package_gpus_are_unknown_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "_connect", lambda: nvml.NOT_INSTALLED)
+    (note,) = preflight(config(engine_folder(tmp_path, "0.5.16"))).notes
+    assert note == "GPUs could not be checked: no NVML on this machine: nvidia-ml-py is not installed"
+
+
+def test_a_server_on_the_cpu_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch)
+    (note,) = preflight(config(engine_folder(tmp_path, "0.5.16"), args={"device": "cpu"})).notes
+    assert "ran on cpu" in note
