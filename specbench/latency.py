@@ -20,7 +20,10 @@ from .terms import Origin
 
 Metric = Literal["ttft_s", "tpot_s", "itl_s", "e2e_s", "accept_length"]
 
-#: name -> (unit, meaning); each has mean, p50, p90, p95, p99
+#: Of fewer values a high percentile is the largest value in other words: the smallest and the largest are told instead.
+FEW = 10
+
+#: name -> (unit, meaning); each has count, mean, minimum, p50, p90, p95, p99, maximum
 METRICS: dict[Metric, tuple[str, str]] = {
     "ttft_s": ("s", "time to first token: sending to the first chunk, queueing included"),
     "tpot_s": ("s", "time per output token after the first: (end-to-end - TTFT) / (output tokens - 1), per request"),
@@ -52,10 +55,17 @@ class Distribution:
 
     count: int
     mean: float
+    minimum: float
     p50: float
     p90: float
     p95: float
     p99: float
+    maximum: float
+
+    @property
+    def few(self) -> bool:
+        """Too few values for the high percentiles to mean anything."""
+        return self.count < FEW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +133,12 @@ def distribution(values: Iterable[float]) -> Distribution | None:
     return Distribution(
         count=len(ordered),
         mean=math.fsum(ordered) / len(ordered),
+        minimum=ordered[0],
         p50=_percentile(ordered, 0.50),
         p90=_percentile(ordered, 0.90),
         p95=_percentile(ordered, 0.95),
         p99=_percentile(ordered, 0.99),
+        maximum=ordered[-1],
     )
 
 

@@ -1,8 +1,8 @@
 """The card's memory, used up term by term. In: a study or a budget. Out: steps that add up to the card's total, twice.
 
-Predicted and observed alike: in use before loading + every term + `unexplained` + `slack` = total. Observed, `before`
-is the total less the free memory that the log names. `unexplained` is what lies between the terms: predicted, the small
-tables that no term holds; observed, everything else that was used. Of several ranks the one with the least free memory
+Predicted and observed alike: in use before loading + every term + the rest + `slack` = total. Observed, `before` is the
+total less the free memory that the log names. The rest (term `unexplained`) is what lies between the terms: predicted,
+what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever was used. Of several ranks the one with the least free memory
 is shown, since it decides for all. `graphs` are part of `slack`.
 """
 
@@ -29,7 +29,12 @@ _POOLS: tuple[Term, ...] = (
     "kv",
     "draft_kv",
 )
-_LABELS = {"before": "in use before loading", "graphs": "graphs (within slack)"}
+#: What is predicted is explained, so the rest is named for what it is.
+_LABELS = {
+    "before": "in use before loading",
+    "unexplained": "rest (buffers, tables)",
+    "graphs": "graphs (within slack)",
+}
 
 _Values = Mapping[str, "int | None"]
 

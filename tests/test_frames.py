@@ -106,6 +106,9 @@ def test_both_sides_of_the_waterfall_add_up_to_the_card(name: str) -> None:
 def test_little_memory_is_unexplained(capped: Study) -> None:
     rows = frames.waterfall(capped).set_index("term")
     assert abs(rows.loc["unexplained", "observed_bytes"]) < 0.2 * GIB
+    # what is predicted has a name
+    assert rows.loc["unexplained", "label"] == "rest (buffers, tables)"
+    assert not rows["label"].str.contains("unexplained").any()
 
 
 def test_the_curve_falls_off_where_the_story_does(refused: Study) -> None:
@@ -133,6 +136,10 @@ def test_latency_has_one_row_per_step_and_metric(capped: Study) -> None:
     assert eight.loc["ttft_s", "p50"] == pytest.approx(20.444, abs=0.0005)
     assert eight.loc["output_throughput", "mean"] == pytest.approx(44.1, abs=0.05)
     assert pd.isna(eight.loc["output_throughput", "p50"])
+    assert rows["random_weights"].all()  # --load-format dummy is in the recorded command
+    # the eighth of 8 clients waits for seven requests of 5.80 s each, and then 0.12 s
+    assert (eight.loc["ttft_s", "count"], eight.loc["ttft_s", "maximum"]) == (8, pytest.approx(40.7, abs=0.5))
+    assert eight.loc["ttft_s", "minimum"] < eight.loc["ttft_s", "p50"] < eight.loc["ttft_s", "maximum"]
 
 
 def test_without_speculation_there_is_no_acceptance_length() -> None:

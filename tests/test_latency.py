@@ -131,7 +131,13 @@ def test_percentiles_interpolate_between_ranks(
 ) -> None:
     found = latency.distribution(reversed(values))
     assert found and (found.p50, found.p90, found.p95, found.p99) == pytest.approx((p50, p90, p95, p99))
-    assert found.count == len(values)
+    assert (found.minimum, found.maximum, found.count) == (min(values), max(values), len(values))
+
+
+def test_below_ten_values_high_percentiles_mean_nothing() -> None:
+    nine, ten = latency.distribution([1.0] * 9), latency.distribution([1.0] * 10)
+    assert nine and ten
+    assert (nine.few, ten.few) == (True, False)
 
 
 def test_no_value_is_no_distribution() -> None:

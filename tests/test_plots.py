@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from specbench import plots
-from specbench.plots.limits import outcome
 from specbench.plots.palette import TERM_COLOURS, algorithm_colour
 from specbench.terms import TERMS
 
@@ -165,7 +164,7 @@ def run_rows() -> pd.DataFrame:
     return pd.DataFrame(
         {
             "run": ["cap", "no", "load"],
-            "status": ["served", "refused", "served"],
+            "outcome": ["capped", "refused", "started"],
             "asked_requests": ints(8, 8, 4),
             "resolved_requests": ints(1, None, 4),
             "served_requests": ints(1, None, None),
@@ -187,11 +186,8 @@ def test_asked_resolved_served_draws_only_what_is_known(ax: Axes) -> None:
     assert "resolved_requests:no" not in marks
     assert "served_requests:load" not in marks
     assert "refused" in texts(ax)
-    assert "nothing sent" in texts(ax)
-
-
-def test_a_server_with_fewer_requests_than_asked_is_capped() -> None:
-    assert [outcome(row) for _, row in run_rows().iterrows()] == ["capped", "refused", "served"]
+    assert "capped" in texts(ax)
+    assert "started, nothing sent" in texts(ax)
 
 
 def request_rows() -> pd.DataFrame:
@@ -219,8 +215,11 @@ def latency_rows() -> pd.DataFrame:
             "algorithm": ["none", "DFLASH"],
             "load": ["8 clients", "8 clients"],
             "metric": ["tpot_s", "tpot_s"],
+            "random_weights": pd.array([True, True], dtype="boolean"),
+            "count": ints(12, None),
             "p50": pd.array([0.0164, None], dtype="Float64"),
             "p90": pd.array([0.0180, None], dtype="Float64"),
+            "maximum": pd.array([0.0300, None], dtype="Float64"),
             "mean": pd.array([0.0165, None], dtype="Float64"),
             "ok": ints(8, 0),
             "failed": ints(0, 8),
@@ -234,7 +233,41 @@ def test_latency_bars_are_in_milliseconds_and_failures_are_words(ax: Axes) -> No
     assert bars(ax, "b:") == []
     assert "8 failed" in texts(ax)
     assert "(ms)" in ax.get_xlabel()
-    assert legend(ax) == ["none", "DFLASH"]
+    assert legend(ax) == ["none"]  # DFLASH has no bar
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a · 8 clients (n=12)", "b · 8 clients *"]
+
+
+def test_the_median_stands_at_its_bar_and_off_the_line(ax: Axes) -> None:
+    plots.latency_bars(latency_rows(), "tpot_s", ax=ax)
+    figure = next(text for text in ax.texts if text.get_text() == "16.4")
+    assert 16.4 < figure.get_position()[0] < 16.7
+    (line,) = ax.lines
+    assert list(line.get_xdata()) == pytest.approx([16.4, 18.0])  # to the 90th percentile
+    assert line.get_ydata()[0] - figure.get_position()[1] > 0.3  # rows are 1 apart, the text is 0.45 high
+
+
+def test_of_few_requests_the_line_ends_at_the_largest(ax: Axes) -> None:
+    plots.latency_bars(latency_rows().assign(count=ints(2, None)), "tpot_s", ax=ax)
+    assert list(ax.lines[0].get_xdata()) == pytest.approx([16.4, 30.0])
+    assert "of fewer than 10 requests to the largest" in ax.get_xlabel()
+
+
+def test_random_weights_are_said_where_they_matter(ax: Axes) -> None:
+    rows = latency_rows().assign(algorithm=["DFLASH", "EAGLE"])
+    plots.latency_bars(rows, "tpot_s", ax=ax)
+    assert "All bars: random weights (--load-format dummy)" in ax.get_xlabel()
+    ax.clear()
+    plots.latency_bars(latency_rows(), "tpot_s", ax=ax)  # without speculation weights decide no time
+    assert "Bars marked *: random weights" in ax.get_xlabel()
+    ax.clear()
+    plots.latency_bars(rows.assign(random_weights=pd.array([False, False], dtype="boolean")), "tpot_s", ax=ax)
+    assert "random" not in ax.get_xlabel()
+    ax.clear()
+    plots.latency_bars(rows.assign(metric=["ttft_s", "ttft_s"]), "ttft_s", ax=ax)
+    assert "random" not in ax.get_xlabel()
+    ax.clear()
+    plots.acceptance(rows.assign(metric=["accept_length", "accept_length"]), ax=ax)
+    assert "says nothing about a trained draft model" in ax.get_xlabel()
 
 
 def test_acceptance_without_speculation_is_a_note(ax: Axes) -> None:

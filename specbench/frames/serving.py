@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from ..caveats import random_weights
 from ..latency import METRICS, accept_length, tpot_s
 from ..studies import Study
 from .columns import build
 
-_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+_STATISTICS = ("count", "mean", "minimum", "p50", "p90", "p95", "p99", "maximum")
 
 
 def requests(studies: Iterable[Study], *, warmup: bool = False) -> pd.DataFrame:
@@ -72,6 +73,7 @@ def _latency(study: Study) -> Iterator[dict[str, Any]]:
             "input_tokens": step.input_tokens,
             "ok": step.ok,
             "failed": step.failed,
+            "random_weights": random_weights(study.record.config),
         }
         for metric in METRICS:
             values = step.metric(metric)

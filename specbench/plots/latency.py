@@ -5,7 +5,7 @@ A failed request has no latency: it is counted beside the figure and never drawn
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -13,6 +13,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from ..latency import FEW
 from .palette import INK, MUTED, algorithm_colour, filled, note
 
 Metric = Literal["ttft_s", "tpot_s", "itl_s", "e2e_s"]
@@ -23,6 +24,10 @@ _NAMES: dict[str, tuple[str, float, str]] = {
     "itl_s": ("gap between chunks", 1e3, "ms"),
     "e2e_s": ("end to end", 1.0, "s"),
 }
+_BAR = 0.62
+_ASIDE: dict[str, Any] = {"fontsize": 7.5, "color": MUTED, "style": "italic"}
+#: With speculation these depend on what the draft model guesses right.
+_DEPENDS_ON_ACCEPTANCE = ("tpot_s", "itl_s", "e2e_s")
 
 
 def axis_name(metric: str) -> str:
@@ -59,42 +64,40 @@ def latency_ecdf(
 def latency_bars(
     latency: pd.DataFrame, metric: Metric = "ttft_s", *, origin: str = "recorded", ax: Axes | None = None
 ) -> Axes:
-    """Median per run and load (bar) with the 90th percentile (thin line), coloured by algorithm.
+    """Median per run and load (bar) with a line to the 90th percentile, coloured by algorithm.
 
-    `latency`: `frames.latency`, columns `run, algorithm, load, metric, p50, p90, ok, failed`; one row per bar.
+    Of fewer than `latency.FEW` requests the line ends at the largest value. `latency`: `frames.latency`, columns `run,
+    algorithm, load, metric, count, p50, p90, maximum, ok, failed, random_weights`; one row per bar.
     """
     ax = ax or plt.gca()
     _, scale, unit = _NAMES[metric]
     rows = latency[latency["metric"] == metric]
     if rows.empty:
         return note(ax, f"{axis_name(metric)}: not logged")
-    top = float(pd.to_numeric(rows["p90"].fillna(rows["p50"])).max()) if rows["p50"].notna().any() else 0.0
-    for y, (_, row) in enumerate(rows.iterrows()):
-        if pd.isna(row["p50"]):
-            reason = f"{int(row['failed'])} failed" if row["failed"] else "not logged"
-            ax.text(0, y, f" {reason}", va="center", fontsize=7.5, color=MUTED, style="italic")
+    ends = rows["p90"].where(rows["count"].fillna(0) >= FEW, rows["maximum"]).astype("Float64") * scale
+    medians = rows["p50"].astype("Float64") * scale
+    top = float(ends.max()) if medians.notna().any() else 0.0
+    for y, ((_, row), median, end) in enumerate(zip(rows.iterrows(), medians, ends, strict=True)):
+        if pd.isna(median):
+            ax.text(0, y, f" {row['failed']} failed" if row["failed"] else " not logged", va="center", **_ASIDE)
             continue
-        value = float(row["p50"]) * scale
-        ax.barh(y, value, 0.62, label=f"{row['run']}:{row['load']}", **filled(algorithm_colour(row["algorithm"])))
-        end = value
-        if not pd.isna(row["p90"]):
-            end = max(value, float(row["p90"]) * scale)
-            ax.plot([value, end], [y, y], color=INK, linewidth=1)
-        ax.text(
-            end + top * scale * 0.01, y, f"{value:,.2f}" if unit == "s" else f"{value:,.1f}", va="center", fontsize=7.5
-        )
-    ax.set_yticks(range(len(rows)), [f"{run} · {load}" for run, load in zip(rows["run"], rows["load"], strict=True)])
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlim(0, top * scale * 1.1 or 1.0)
-    ax.set_xlabel(f"{axis_name(metric)}: median, line to the 90th percentile; {origin}")
-    ax.legend(handles=_algorithms(rows), loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        ax.barh(y, median, _BAR, label=f"{row['run']}:{row['load']}", **filled(algorithm_colour(row["algorithm"])))
+        # Below the middle of the bar, so that the figure beside the bar stays readable.
+        ax.plot([median, end], [y + _BAR / 2] * 2, color=INK, linewidth=1, marker="|", markevery=[1], markersize=4)
+        ax.text(median + top * 0.006, y - 0.06, f"{median:,.{2 if unit == 's' else 1}f}", va="center", fontsize=7.5)
+    ax.set_xlim(0, top * 1.1 or 1.0)
+    few = f"; of fewer than {FEW} requests to the largest" if (rows["count"].fillna(FEW) < FEW).any() else ""
+    # Only with speculation a token's time depends on what the weights say.
+    said = _of_random_weights(rows) if metric in _DEPENDS_ON_ACCEPTANCE else ""
+    _finish(ax, rows, medians.notna(), f"{axis_name(metric)}: median, line to the 90th percentile{few}; {origin}{said}")
     return ax
 
 
 def acceptance(latency: pd.DataFrame, *, origin: str = "recorded", ax: Axes | None = None) -> Axes:
     """Tokens per verification round (bonus token included), per run and load; 1 means that no draft was accepted.
 
-    `latency`: `frames.latency`, rows with `metric == "accept_length"`, columns `run, algorithm, load, mean`.
+    `latency`: `frames.latency`, rows with `metric == "accept_length"`, columns `run, algorithm, load, count, mean,
+    random_weights`.
     """
     ax = ax or plt.gca()
     rows = latency[(latency["metric"] == "accept_length") & latency["mean"].notna()]
@@ -102,15 +105,41 @@ def acceptance(latency: pd.DataFrame, *, origin: str = "recorded", ax: Axes | No
         return note(ax, "acceptance length: not logged (no speculation, or nothing was sent)")
     for y, (_, row) in enumerate(rows.iterrows()):
         value = float(row["mean"])
-        ax.barh(y, value, 0.62, label=f"{row['run']}:{row['load']}", **filled(algorithm_colour(row["algorithm"])))
+        ax.barh(y, value, _BAR, label=f"{row['run']}:{row['load']}", **filled(algorithm_colour(row["algorithm"])))
         ax.text(value + 0.03, y, f"{value:.2f}", va="center", fontsize=7.5)
     ax.axvline(1.0, color=MUTED, linewidth=0.8, linestyle=":")
-    ax.set_yticks(range(len(rows)), [f"{run} · {load}" for run, load in zip(rows["run"], rows["load"], strict=True)])
-    ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.margins(x=0.08)
-    ax.set_xlabel(f"acceptance length (tokens per verification), {origin}")
-    ax.legend(handles=_algorithms(rows), loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    words = f"acceptance length (tokens per verification): mean over requests; {origin}{_of_random_weights(rows)}"
+    _finish(ax, rows, rows["mean"].notna(), words)
     return ax
+
+
+def _of_random_weights(rows: pd.DataFrame) -> str:
+    """What the caption must say of bars that say nothing about a trained draft model; such rows carry a *."""
+    hit = _random(rows)
+    if not hit.any():
+        return ""
+    which = "All bars" if hit.all() else "Bars marked *"
+    return f"\n{which}: random weights (--load-format dummy), so this says nothing about a trained draft model"
+
+
+def _random(rows: pd.DataFrame) -> pd.Series:
+    return rows["random_weights"].fillna(False).astype(bool) & (rows["algorithm"] != "none")
+
+
+def _finish(ax: Axes, rows: pd.DataFrame, drawn: pd.Series, words: str) -> None:
+    """Rows named with run, load and number of requests; the caption; a legend of the algorithms that have a bar."""
+    marked = _random(rows) & (rows["metric"] != "ttft_s")
+    marks = [" *" if star and not marked.all() else "" for star in marked]
+    counts = ["" if pd.isna(count) else f" (n={count})" for count in rows["count"]]
+    names = [
+        f"{run} · {load}{count}{mark}"
+        for run, load, count, mark in zip(rows["run"], rows["load"], counts, marks, strict=True)
+    ]
+    ax.set_yticks(range(len(rows)), names)
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_xlabel(words)
+    ax.legend(handles=_algorithms(rows[drawn]), loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _algorithms(rows: pd.DataFrame) -> list[Patch]:

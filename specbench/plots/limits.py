@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ..outcome import in_words
 from ..terms import LIMITS, Limit
 from .palette import INK, MUTED, STATUS_COLOURS, TERM_COLOURS, marker, note
 
@@ -14,6 +15,8 @@ _CURVE_COLOURS: dict[str, str] = {
     "state_slots": TERM_COLOURS["state_ssm"],
     "running_requests": TERM_COLOURS["weights"],
 }
+#: Words beside a row of asked, resolved, served, where the outcome's own would not do.
+_ASIDE = {"served": "", "started": "started, nothing sent", "unanswered": "no request answered"}
 
 
 def limit_curve(
@@ -72,8 +75,8 @@ def limit_curve(
 def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Requests at once, per run: asked (hollow circle), resolved (filled square), served (filled diamond).
 
-    `runs`: `frames.runs`, columns `run, status, asked_requests, resolved_requests, served_requests`. Not known: no
-    mark, and the reason beside the row.
+    `runs`: `frames.runs`, columns `run, outcome, asked_requests, resolved_requests, served_requests`. Not known: no
+    mark; beside the row stands the outcome, unless it served what was asked.
     """
     ax = ax or plt.gca()
     if runs.empty:
@@ -84,7 +87,7 @@ def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes
         ("served_requests", "D", True, -0.0),
     )
     for y, (_, run) in enumerate(runs.iterrows()):
-        colour = STATUS_COLOURS.get(outcome(run), MUTED)
+        colour = STATUS_COLOURS.get(run["outcome"], MUTED)
         known = [float(run[name]) for name, *_ in series if not pd.isna(run[name])]
         if len(known) > 1:
             ax.plot([min(known), max(known)], [y, y], color=colour, linewidth=2, alpha=0.35, zorder=1)
@@ -104,26 +107,10 @@ def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes
                 label=f"{name}:{run['run']}",
                 zorder=3 if shape == "D" else 2,
             )
-        if run["status"] != "served":
-            ax.annotate(
-                str(run["status"]).replace("_", " "),
-                (max(known, default=0), y),
-                xytext=(12, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-                color=colour,
-            )
-        elif pd.isna(run["served_requests"]):
-            ax.annotate(
-                "load only, nothing sent",
-                (max(known, default=0), y),
-                xytext=(12, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-                color=MUTED,
-            )
+        word = _ASIDE.get(run["outcome"], in_words(run["outcome"]))
+        if word:
+            place = (max(known, default=0), y)
+            ax.annotate(word, place, xytext=(12, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
     ax.set_yticks(range(len(runs)), list(runs["run"]))
     ax.set_ylim(len(runs) - 0.5, -0.5)
     most = pd.to_numeric(runs["asked_requests"].fillna(runs["resolved_requests"])).max()
@@ -140,12 +127,3 @@ def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes
         ncol=3,
     )
     return ax
-
-
-def outcome(run: pd.Series) -> str:
-    """`capped` when the server ran with fewer requests than asked, else the status of the run."""
-    status = str(run["status"])
-    asked, resolved = run["asked_requests"], run["resolved_requests"]
-    if status == "served" and not pd.isna(asked) and not pd.isna(resolved) and resolved < asked:
-        return "capped"
-    return status

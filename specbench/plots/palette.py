@@ -45,7 +45,9 @@ _OTHER_ALGORITHM = "#B79F00"
 
 STATUS_COLOURS: Mapping[str, str] = {
     "served": "#009E73",
+    "started": "#4C86A8",
     "capped": "#E69F00",
+    "unanswered": "#D55E00",
     "refused": "#D55E00",
     "crashed": "#A0307A",
     "timed_out": "#A0307A",
