@@ -10,11 +10,11 @@ from __future__ import annotations
 from .budget_case import Case
 from .budget_limits import limits
 from .budget_terms import terms
-from .budget_types import FreeMemory, MemoryBudget, PredictedLimit, PredictedTerm
+from .budget_types import FreeMemory, LeftForPools, MemoryBudget, PredictedLimit, PredictedTerm
 from .budget_words import engine_error, reason, warnings
 from .config import RunConfig
 from .engines.sglang import checks
-from .engines.sglang.demand import demand, units
+from .engines.sglang.demand import Rest, demand, multimodal_reserve_gib, units
 from .engines.sglang.offsets import measured_free
 from .engines.sglang.resolve import settings
 from .engines.sglang.sizing.span import span
@@ -65,10 +65,11 @@ def _budget(case: Case) -> MemoryBudget:
         name=resolved.config.name,
         engine=resolved.config.engine.name,
         version=resolved.config.engine.version,
-        rule=resolved.rule.label,
+        rule=resolved.rule.words,
         basis=case.start.basis,
         free=case.start.free,
         requested_running_requests=resolved.config.memory.max_running_requests,
+        left=_left(case),
         terms=terms(case, slack),
         limits=limits(case),
         verdict=verdict,
@@ -90,10 +91,11 @@ def _refused_by_arguments(case: Case, refusal: checks.Refusal) -> MemoryBudget:
         name=resolved.config.name,
         engine=resolved.config.engine.name,
         version=resolved.config.engine.version,
-        rule=rule,
+        rule=resolved.rule.words,
         basis=case.start.basis,
         free=case.start.free,
         requested_running_requests=resolved.config.memory.max_running_requests,
+        left=None,
         terms={name: PredictedTerm(term=name, bytes=None, formula=why, numbers="", rule=rule) for name in names},
         limits={name: PredictedLimit(limit=name, value=None, formula=why, numbers="", rule=rule) for name in LIMITS},
         verdict="refused",
@@ -105,9 +107,31 @@ def _refused_by_arguments(case: Case, refusal: checks.Refusal) -> MemoryBudget:
     )
 
 
+def _left(case: Case) -> LeftForPools:
+    resolved, free, rest = case.settings, case.start.free, case.start.rest
+    kept_back = multimodal_reserve_gib(resolved)
+    reserve = " - kept back for images" if kept_back else ""
+    loaded = "weights and draft" if resolved.rule.draft_loads_first and resolved.draft is not None else "weights"
+    return LeftForPools(
+        bytes=_rest_bytes(rest),
+        formula=(
+            f"free when sizing - free before loading × (1 - fraction){reserve}; that is fraction × free before "
+            f"loading, less what loading the {loaded} took; fraction: {resolved.fraction_source}"
+        ),
+        numbers=(
+            f"{free.post.point / GIB:.4f} - {free.pre.point / GIB:.4f} × (1 - {resolved.fraction:g})"
+            f"{f' - {kept_back:.4f}' if kept_back else ''} = {rest.point_gib:.4f} GiB"
+        ),
+        rule=resolved.rule.label,
+    )
+
+
+def _rest_bytes(rest: Rest) -> Interval:
+    return Interval(*(int(value * GIB) for value in (rest.low_gib, rest.point_gib, rest.high_gib)))
+
+
 def _details(case: Case) -> dict[str, Interval]:
     point = case.span.point.pools
-    rest = case.start.rest
     exact = {
         "slot_bytes": case.demand.slot_bytes,
         "slot_conv_bytes": case.slot.conv_bytes,
@@ -124,5 +148,5 @@ def _details(case: Case) -> dict[str, Interval]:
         exact["padding_bytes"] = allocation.padding_bytes
         exact["request_table_bytes"] = allocation.request_table_bytes
     found = {name: Interval.exact(value) for name, value in exact.items()}
-    found["rest_bytes"] = Interval(*(int(value * GIB) for value in (rest.low_gib, rest.point_gib, rest.high_gib)))
+    found["rest_bytes"] = _rest_bytes(case.start.rest)
     return found

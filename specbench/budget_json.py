@@ -1,18 +1,20 @@
 """A budget as JSON for programs: schema 1, per rank, integers in bytes and counts, null for what is not predicted.
 
-`limits` and `bytes` hold the likely point; `intervals` holds [low, high] where the two differ.
+`limits`, `bytes` and `left_for_pools` hold the likely point; `intervals` holds [low, high] where the two differ;
+`formulas` says of each figure how it comes about: in words, with its numbers, and by whose rule.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .budget_types import MemoryBudget
+from .budget_types import LeftForPools, MemoryBudget, PredictedLimit, PredictedTerm
 from .units import Interval
 
 
 def to_document(budget: MemoryBudget) -> dict[str, Any]:
     """The document that `specbench predict --json` prints."""
+    left: dict[str, Interval | None] = {} if budget.left is None else {"left_for_pools": budget.left.bytes}
     sizes: dict[str, Interval | None] = {term: predicted.bytes for term, predicted in budget.terms.items()}
     counts: dict[str, Interval | None] = {limit: predicted.value for limit, predicted in budget.limits.items()}
     return {
@@ -23,6 +25,7 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "basis": budget.basis,
         "requested": {"running_requests": budget.requested_running_requests},
         "limits": {limit: _point(value) for limit, value in counts.items()},
+        "left_for_pools": None if budget.left is None else _point(budget.left.bytes),
         "bytes": {term: _point(value) for term, value in sizes.items()},
         "verdict": budget.verdict,
         "verdicts": list(budget.verdicts),
@@ -30,10 +33,21 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "engine_error": budget.engine_error,
         "free": {"pre": _bounds(budget.free.pre), "post": _bounds(budget.free.post), "source": budget.free.source},
         "intervals": {
-            name: _bounds(value) for name, value in {**counts, **sizes}.items() if value and not value.is_exact
+            name: _bounds(value) for name, value in {**counts, **left, **sizes}.items() if value and not value.is_exact
         },
+        "formulas": _formulas(budget),
         "details": {name: value.point for name, value in budget.details.items()},
         "warnings": list(budget.warnings),
+    }
+
+
+def _formulas(budget: MemoryBudget) -> dict[str, dict[str, str]]:
+    figures: dict[str, PredictedLimit | PredictedTerm | LeftForPools] = {**budget.limits, **budget.terms}
+    if budget.left is not None:
+        figures = {"left_for_pools": budget.left, **figures}
+    return {
+        name: {"words": figure.formula, "numbers": figure.numbers, "rule": figure.rule}
+        for name, figure in figures.items()
     }
 
 

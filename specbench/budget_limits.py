@@ -5,6 +5,7 @@ from __future__ import annotations
 from .budget_case import Case, over
 from .budget_types import PredictedLimit
 from .engines.sglang.resolve import Settings
+from .engines.sglang.sizing.contract import Demand
 from .terms import Limit
 from .units import GIB, Interval
 
@@ -28,13 +29,14 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         str(per_request) if stateful else "",
     )
     requests = over(case, lambda p: 0 if p.refusal and p.refusal != "pool_too_short" else p.requests)
-    bound = "tokens // 2" if resolved.rule.request_limit == "half_tokens" else "2,048 to 4,096 by tokens"
+    bound, bound_numbers = _bound_by_tokens(resolved, wanted, pools.tokens)
     asked = wanted.requests if wanted.requests is not None else "none asked"
     add(
         "running_requests",
         requests,
         f"smallest of asked, {bound}" + (", slots // slots per request" if stateful else ""),
-        f"asked {asked}" + (f", {pools.slots} // {per_request} = {pools.slots // per_request}" if stateful else ""),
+        f"asked {asked}, {bound_numbers}"
+        + (f", {pools.slots} // {per_request} = {pools.slots // per_request}" if stateful else ""),
     )
     tokens = over(case, lambda p: p.tokens if p.allocated else None)
     if tokens is None:
@@ -60,6 +62,22 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         f"min({wanted.context_len:,}, {pools.tokens:,}) - 6 = {longest.point:,}" if longest else "",
     )
     return found
+
+
+def _bound_by_tokens(resolved: Settings, wanted: Demand, tokens: int | None) -> tuple[str, str]:
+    """What the KV pool alone allows, in words and in figures."""
+    if tokens is None:
+        return "what the KV tokens allow", "KV tokens not known"
+    context = wanted.context_len
+    estimate = max(min(int(tokens / context * 512), 4096), 2048)
+    half = f"{tokens:,} // 2 = {tokens // 2:,}"
+    if resolved.rule.request_limit == "half_tokens" and wanted.requests is not None:
+        return "tokens // 2", half
+    words = "512 for every whole context of tokens, but at least 2,048 and at most 4,096"
+    figures = f"{tokens:,} / {context:,} × 512, within bounds {estimate:,}"
+    if wanted.requests is None:
+        return f"{words}, tokens // 2", f"{figures}, {half}"
+    return words, figures
 
 
 def _slot_formula(case: Case) -> tuple[str, str]:

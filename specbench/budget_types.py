@@ -32,6 +32,16 @@ class PredictedLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftForPools:
+    """What state, scratch and KV share, bytes per rank: the figure that decides everything else."""
+
+    bytes: Interval
+    formula: str
+    numbers: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreeMemory:
     """What the solver is fed with, bytes per rank."""
 
@@ -47,7 +57,7 @@ class MemoryBudget:
     name: str
     engine: str
     version: str
-    rule: str  # e.g. "sglang era I (0.5.8-0.5.12)"
+    rule: str  # e.g. "the rules of SGLang 0.5.12: … (era I)"
     basis: Basis
     free: FreeMemory
     requested_running_requests: int | None  # as asked; None: not given
@@ -58,6 +68,7 @@ class MemoryBudget:
     reason: str  # one sentence: what limits, with figures
     engine_error: str | None  # the text this engine version would raise, when refused
     warnings: tuple[str, ...] = ()
+    left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at
     details: Mapping[str, Interval] = field(
         default_factory=dict
     )  # slot_bytes, cell_bytes, scratch_per_request_bytes, rest_bytes, padding_bytes, …

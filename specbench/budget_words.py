@@ -8,8 +8,10 @@ from .engines.sglang.sizing import caveat, refusals
 from .engines.sglang.sizing.contract import Pools
 from .specs import model_source
 from .terms import Verdict
-from .units import Interval, format_gib
+from .units import GIB, Interval, format_gib
 
+#: Free memory falls by more than the weights: workspaces, and figures read a little earlier or later (offsets.yaml).
+_BESIDE_WEIGHTS_BYTES = GIB // 5
 _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 
 
@@ -64,6 +66,28 @@ def engine_error(case: Case, verdict: Verdict) -> str | None:
     )
 
 
+def _loaded_otherwise(case: Case) -> str | None:
+    """A sentence when measured free memory fell by another amount than the weights explain."""
+    weights, draft = case.start.weights, case.start.draft_weights
+    if case.start.basis != "measured" or weights is None or draft is None:
+        return None
+    first = case.settings.rule.draft_loads_first
+    expected = Interval(*(w + (d if first else 0) for w, d in zip(_bounds(weights), _bounds(draft), strict=True)))
+    fell = case.start.free.pre.point - case.start.free.post.point
+    if expected.contains(fell, slop=_BESIDE_WEIGHTS_BYTES):
+        return None
+    what = "weights and draft" if first and case.settings.draft is not None else "weights"
+    return (
+        f"Free memory fell by {format_gib(fell)} while loading, but the {what} of this configuration take "
+        f"{format_gib(expected.low)} to {format_gib(expected.high)}: the measurement is of something else, or a flag "
+        "changes the weights."
+    )
+
+
+def _bounds(value: Interval) -> tuple[int, int, int]:
+    return value.low, value.point, value.high
+
+
 def warnings(case: Case) -> tuple[str, ...]:
     resolved = case.settings
     found = [caveat(resolved.version)]
@@ -75,5 +99,6 @@ def warnings(case: Case) -> tuple[str, ...]:
             found.append(f"{spec.name}: config.json is a reconstruction ({source['rests_on']}).")
     if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
+    found.append(_loaded_otherwise(case))
     found.extend(arguments.notes(resolved.config, resolved.target))
     return tuple(text for text in found if text is not None)

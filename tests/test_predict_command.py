@@ -69,6 +69,92 @@ def test_text_says_what_it_is() -> None:
     assert "graphs" in done.stdout and "not predicted" in done.stdout
 
 
+def test_text_names_the_version_once_and_notes_come_before_the_formulas() -> None:
+    done = predict(STORY / "tp1-8.yaml", "--set", "engine.args.quantization=fp8")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "story-tp1-8  sglang 0.5.12"
+    # the era is explained, not only named
+    flat = " ".join(done.stdout.split())
+    assert "0.5.12: the speculative scratch of every request asked is taken first" in flat and "(era I)." in flat
+    assert "by tokens" not in done.stdout
+    order = ("note: engine.args.quantization", "left for pools  ", "remedies, each", "how each figure")
+    places = [next(n for n, line in enumerate(lines) if words in line) for words in order]
+    assert places == sorted(places) and places[0] < 10
+
+
+def test_text_and_json_tell_what_is_left_for_pools() -> None:
+    # 43.1911 - 94.40 × (1 - 0.75) = 19.5911 GiB
+    measured = ["--pre-gib", "94.40", "--post-gib", "43.1911"]
+    text = predict(STORY / "tp1-4.yaml", *measured).stdout
+    assert any(line.split() == ["left", "for", "pools", "19.59"] for line in text.splitlines())
+    assert "43.1911 - 94.4000 × (1 - 0.75) = 19.5911 GiB" in " ".join(text.split())
+    found = json.loads(predict(STORY / "tp1-4.yaml", *measured, "--json").stdout)
+    assert found["left_for_pools"] == pytest.approx(19.5911 * 2**30, abs=2)
+    assert found["formulas"]["left_for_pools"]["numbers"] == "43.1911 - 94.4000 × (1 - 0.75) = 19.5911 GiB"
+
+
+def test_json_has_the_formula_of_every_figure() -> None:
+    found = json.loads(predict(STORY / "tp1-8.yaml", "--json").stdout)
+    assert set(found["formulas"]) == {"left_for_pools", *found["limits"], *found["bytes"]}
+    for formula in found["formulas"].values():
+        assert set(formula) == {"words", "numbers", "rule"} and formula["words"] and formula["rule"]
+    assert found["formulas"]["state_ssm"]["numbers"] == "(2 + 1) × 150,994,944 B = 452,984,832 B"
+
+
+def test_what_falls_short_has_remedies_that_hold_when_they_are_set() -> None:
+    measured = ["--pre-gib", "94.40", "--post-gib", "43.1911", "--json"]
+    remedies = json.loads(predict(STORY / "tp1-8.yaml", *measured).stdout)["remedies"]
+    assert len(remedies) >= 3
+    first = next(remedy for remedy in remedies if remedy["basis"] == "measured")
+    changes = [word for key, value in first["set"].items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    again = json.loads(predict(STORY / "tp1-8.yaml", *changes, *measured).stdout)
+    assert again["verdict"] == "serves" and again["remedies"] == []
+    for limit, value in first["predicted"].items():
+        if limit != "verdict":
+            assert again["limits"][limit] == value
+    text = predict(STORY / "tp1-8.yaml", *measured[:-1]).stdout
+    assert f"→ {first['flags']}" in text and "with the free memory given" in " ".join(text.split())
+
+
+def test_without_a_wish_the_workload_is_what_remedies_reach() -> None:
+    wish = ["--set", "memory.max_running_requests=null", "--set", "workload.concurrency=[6]"]
+    found = json.loads(predict(STORY / "tp1-8.yaml", *wish, "--json").stdout)
+    # 48 by default with speculation: 48 × 2.29 GiB of scratch come first in this version
+    assert found["verdict"] == "refused" and found["remedies"]
+    assert all(remedy["predicted"]["running_requests"] >= 5 for remedy in found["remedies"][:-1])
+
+
+def test_no_remedy_is_said_too() -> None:
+    done = predict(STORY / "tp1-8.yaml", "--set", "workload.output_tokens=2000000000")
+    assert "no remedy: none of the changes tried serves 8 requests at once." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("pre", "post", "noted"),
+    [
+        ("94.40", "43.1911", False),  # 51.21 GiB: the weights
+        ("94.40", "60", True),  # 34.40 GiB
+        ("94.40", "39.90", True),  # 54.50 GiB: with the draft, which this version loads later
+    ],
+)
+def test_a_measurement_that_the_weights_contradict_is_noted(pre: str, post: str, noted: bool) -> None:
+    found = json.loads(predict(STORY / "tp1-4.yaml", "--pre-gib", pre, "--post-gib", post, "--json").stdout)
+    fell = float(pre) - float(post)
+    words = f"Free memory fell by {fell:.2f} GiB while loading, but the weights of this configuration take 50.92 GiB to"
+    assert any(warning.startswith(words) for warning in found["warnings"]) == noted
+
+
+@pytest.mark.parametrize("figure", ["nan", "inf", "-3", "0"])
+def test_a_size_that_is_none_names_its_option(figure: str) -> None:
+    done = predict(STORY / "tp1-4.yaml", "--pre-gib", figure, "--post-gib", "40")
+    assert done.returncode == 2 and "--pre-gib" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_help_asks_for_a_run_not_for_a_campaign() -> None:
+    text = " ".join(predict("--help").stdout.split())
+    assert "A params file of one run" in text and "campaign" not in text
+
+
 def test_bad_input_is_two_lines_and_exit_2() -> None:
     done = predict(STORY / "tp1-8.yaml", "--set", "memory.max_runing_requests=4")
     assert done.returncode == 2

@@ -1,6 +1,8 @@
-"""A budget for the terminal: limits, then terms, each with its formula. In: a budget. Out: rich tables on a console."""
+"""A budget for the terminal: verdict, notes, limits, terms, remedies; then the formulas. Out: rich on a console."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -8,32 +10,46 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..budget_types import MemoryBudget
+from ..diagnose.types import Remedy
 from ..units import GIB, Interval, format_gib
+from .remedies_text import remedies_text
 
 _COLOURS = {"serves": "green", "capped": "yellow", "refused": "red"}
 _UNKNOWN = "not predicted"
+_LEFT = "left for pools"
 
 
-def render(budget: MemoryBudget, console: Console) -> None:
-    """Everything that is predicted, per rank."""
+def render(budget: MemoryBudget, remedies: Sequence[Remedy], wanted: int, console: Console) -> None:
+    """Everything that is predicted, per rank. `wanted`: running requests that the remedies reach."""
+    _head(budget, console)
+    console.print()
+    console.print(_limits(budget))
+    console.print(_terms(budget))
+    if budget.verdict != "serves":
+        if remedies:
+            console.print(remedies_text(remedies, measured="with the free memory given"))
+        else:
+            console.print(f"[bold]no remedy[/]: none of the changes tried serves {wanted:,} requests at once.")
+        console.print()
+    _formulas(budget, console)
+
+
+def _head(budget: MemoryBudget, console: Console) -> None:
     colour = _COLOURS[budget.verdict]
-    console.print(f"[bold]{escape(budget.name)}[/]  {escape(f'{budget.engine} {budget.version}')}, {budget.rule}")
+    console.print(f"[bold]{escape(budget.name)}[/]  {escape(f'{budget.engine} {budget.version}')}")
     console.print(f"predicted: [bold {colour}]{budget.verdict}[/]  {escape(budget.reason)}")
     others = [verdict for verdict in budget.verdicts if verdict != budget.verdict]
     if others:
         console.print(f"within the interval of free memory also: {', '.join(others)}")
     if budget.engine_error is not None:
         console.print(f"the engine would raise: [red]{escape(budget.engine_error)}[/]")
-    console.print()
-    console.print(_limits(budget))
-    console.print(_terms(budget))
-    _formulas(budget, console)
+    for warning in budget.warnings:
+        console.print(f"[yellow]note[/]: {escape(warning)}")
     console.print(
         f"basis: {_basis(budget)}. Free before loading {_size(budget.free.pre)}, free when sizing "
         f"{_size(budget.free.post)}; {escape(budget.free.source)}."
     )
-    for warning in budget.warnings:
-        console.print(f"[yellow]note[/]: {escape(warning)}")
+    console.print(f"sized by {escape(budget.rule)}.")
 
 
 def _limits(budget: MemoryBudget) -> Table:
@@ -46,12 +62,20 @@ def _limits(budget: MemoryBudget) -> Table:
 
 
 def _terms(budget: MemoryBudget) -> Table:
+    """What loading takes, what it leaves for pools, and what becomes of that."""
     table = _table("term", "predicted, GiB per rank")
     for term, predicted in budget.terms.items():
-        value = predicted.bytes
-        spread = "" if value is None or value.is_exact else f"{value.low / GIB:,.2f} to {value.high / GIB:,.2f}"
-        table.add_row(term, _UNKNOWN if value is None else f"{value.point / GIB:,.2f}", spread)
+        if term == "state_conv" and budget.left is not None:
+            table.add_row(_LEFT, *_cells(budget.left.bytes), style="bold")
+        table.add_row(term, *_cells(predicted.bytes))
     return table
+
+
+def _cells(value: Interval | None) -> tuple[str, str]:
+    if value is None:
+        return _UNKNOWN, ""
+    spread = "" if value.is_exact else f"{value.low / GIB:,.2f} to {value.high / GIB:,.2f}"
+    return f"{value.point / GIB:,.2f}", spread
 
 
 def _table(name: str, value: str) -> Table:
@@ -65,12 +89,14 @@ def _table(name: str, value: str) -> Table:
 def _formulas(budget: MemoryBudget, console: Console) -> None:
     """How each figure comes about, in words and in figures."""
     console.print("[bold]how each figure comes about[/]")
-    lines: list[tuple[str, str, str]] = [(name, limit.formula, limit.numbers) for name, limit in budget.limits.items()]
+    lines: list[tuple[str, str, str]] = []
+    if budget.left is not None:
+        lines.append((_LEFT, budget.left.formula, budget.left.numbers))
+    lines += [(name, limit.formula, limit.numbers) for name, limit in budget.limits.items()]
     lines += [(name, term.formula, term.numbers) for name, term in budget.terms.items()]
     for name, formula, numbers in lines:
         figures = f": {numbers}" if numbers else ""
         console.print(f"  [bold]{name}[/]  {escape(formula)}[dim]{escape(figures)}[/]")
-    console.print()
 
 
 def _basis(budget: MemoryBudget) -> str:

@@ -13,22 +13,17 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..diagnose.types import Diagnosis, Finding, Remedy, Serving
+from ..diagnose.types import Diagnosis, Finding, Serving
 from ..engines.contract import RankPools
 from ..outcome import in_words
-from ..show.figures import setting_text
 from ..terms import OUTCOMES, Basis, Limit
 from ..units import GIB, Interval, Quantity, counted, format_count, format_gib
+from .remedies_text import remedies_text
 
 _STYLES = {"served": "bold green", "refused": "bold red", "crashed": "bold red", "timed_out": "bold red"}
 _SEVERITY = {"fatal": "bold red", "costly": "yellow", "notice": "cyan"}
 _ASKED_SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
 _TITLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
-_EFFECTS: tuple[tuple[Limit, str], ...] = (
-    ("running_requests", "requests"),
-    ("state_slots", "slots"),
-    ("kv_tokens", "KV tokens"),
-)
 
 
 def render(diagnosis: Diagnosis, console: Console) -> None:
@@ -167,22 +162,10 @@ def _finding(finding: Finding) -> Panel:
         where = f"line {line.line}" if line.line is not None else "request"
         parts.append(Text(f"  {where}: {line.text}", style="dim"))
     if finding.remedies:
-        parts.append(_remedies(finding.remedies))
+        parts.append(remedies_text(finding.remedies))
     style = _SEVERITY[finding.severity]
     title = Text(f"{finding.severity}: {finding.id}", style=style)
     return Panel(Group(*parts), title=title, title_align="left", border_style=style.rpartition(" ")[2])
-
-
-def _remedies(remedies: tuple[Remedy, ...]) -> Group:
-    parts: list[RenderableType] = [Text("\nremedies, each tried by the prediction", style="bold")]
-    for remedy in remedies:
-        parts.append(Text(f"→ {remedy.flags or 'no server flag'}", style="green"))
-        parts.append(Text("  " + " ".join(f"--set {key}={setting_text(value)}" for key, value in remedy.set.items())))
-        effect = "; ".join(
-            f"{format_count(remedy.predicted.get(limit), unknown='not predicted')} {name}" for limit, name in _EFFECTS
-        )
-        parts.append(Text(f"  {effect} (predicted {_basis(remedy.basis)}). {remedy.note}.", style="dim"))
-    return Group(*parts)
 
 
 def _footnotes(diagnosis: Diagnosis, console: Console) -> None:

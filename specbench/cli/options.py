@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="PARAMS", help="A params file of one run, e.g. params/story/tp1-8.yaml.")
+]
 ParamsArgument = Annotated[
     Path, typer.Argument(metavar="PARAMS", help="A params file: a run or a campaign, e.g. params/story/tp1-8.yaml.")
 ]

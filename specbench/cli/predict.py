@@ -1,16 +1,21 @@
-"""`specbench predict`: what a configuration will get, before anything is started."""
+"""`specbench predict`: what a configuration will get, before a start, and what to change when it falls short."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, ParamsArgument, SetOption, StrictOption
+from .options import JsonOption, RunArgument, SetOption, StrictOption
+
+if TYPE_CHECKING:
+    from ..budget_types import MemoryBudget
+    from ..config import RunConfig
+    from ..diagnose.types import Remedy
 
 
 def predict(
-    params: ParamsArgument,
+    params: RunArgument,
     overrides: SetOption = None,
     pre_gib: Annotated[
         float | None,
@@ -33,22 +38,46 @@ def predict(
     from ..params import load_run
     from ..units import GIB, Interval
 
-    def given(figure: float | None) -> Interval | None:
+    def given(option: str, figure: float | None) -> Interval | None:
+        if figure is not None and not 0 < figure < 1e6:
+            raise typer.BadParameter(f"{figure:g} is no size of GPU memory in GiB.", param_hint=option)
         return None if figure is None else Interval.exact(round(figure * GIB))
 
     config = load_run(params, overrides or ())
-    budget = budget_of(config, pre_bytes=given(pre_gib), post_bytes=given(post_gib))
+    budget = budget_of(config, pre_bytes=given("--pre-gib", pre_gib), post_bytes=given("--post-gib", post_gib))
+    wanted = _wanted(config)
+    remedies = _remedies(config, budget, wanted)
     if json_output:
         import json
 
         from ..budget_json import to_document
+        from ..diagnose.document import remedy_document
 
-        typer.echo(json.dumps(to_document(budget), indent=2, ensure_ascii=False))
+        document = to_document(budget) | {"remedies": [remedy_document(remedy) for remedy in remedies]}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         from rich.console import Console
 
         from .budget_text import render
 
-        render(budget, Console())
+        render(budget, remedies, wanted, Console())
     if strict and budget.verdict != "serves":
         raise typer.Exit(1)
+
+
+def _wanted(config: RunConfig) -> int:
+    """Running requests of one attention rank: as asked, else as many as the workload sends at once, else one."""
+    asked = config.memory.max_running_requests
+    if asked is None:
+        return 1 if config.workload.request_rate or config.workload.load_only else max(config.workload.concurrency)
+    ranks = config.parallel.dp_size if config.parallel.enable_dp_attention else 1
+    return max(1, asked // ranks)
+
+
+def _remedies(config: RunConfig, budget: MemoryBudget, wanted: int) -> tuple[Remedy, ...]:
+    if budget.verdict == "serves":
+        return ()
+    from ..diagnose.remedies import Situation, remedies
+
+    free = budget.free if budget.basis == "measured" else None
+    return remedies(Situation(config=config, budget=budget, free=free, wanted_requests=wanted, graphs_bytes=0))

@@ -102,11 +102,12 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "cause": finding.cause,
         "severity": finding.severity,
         "evidence": _lines(finding.evidence),
-        "remedies": [_remedy(remedy) for remedy in finding.remedies],
+        "remedies": [remedy_document(remedy) for remedy in finding.remedies],
     }
 
 
-def _remedy(remedy: Remedy) -> dict[str, Any]:
+def remedy_document(remedy: Remedy) -> dict[str, Any]:
+    """One remedy, as `diagnose --json` and `predict --json` print it."""
     return {
         "set": dict(remedy.set),
         "flags": remedy.flags,

@@ -47,6 +47,13 @@ class Pools:
     allocated: bool  # whether the pools were allocated (a refusal can come before or after)
 
 
+_ERAS = {
+    "0": "every state slot carries its own speculative scratch",
+    "I": "the speculative scratch of every request asked is taken first, then state and KV share by the ratio",
+    "II": "state and KV share by the ratio, and the speculative scratch comes out of the state's share",
+    "III": "state and KV share by the ratio; speculative scratch and padding rows come out of the state's share",
+}
+
 Solve = Callable[["Rule", Demand, float], Pools]
 
 
@@ -89,3 +96,8 @@ class Rule:
     @property
     def label(self) -> str:
         return f"sglang {self.version} (era {self.era})"
+
+    @property
+    def words(self) -> str:
+        """What the era means: how state slots and speculative scratch come to their share."""
+        return f"the rules of SGLang {self.version}: {_ERAS[self.era]} (era {self.era})"

@@ -1,0 +1,39 @@
+"""Remedies for the terminal: the flags, the same as `--set`, and what the prediction says each would do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..diagnose.types import Remedy
+from ..terms import Limit
+from ..units import format_count
+
+_EFFECTS: tuple[tuple[Limit, str], ...] = (
+    ("running_requests", "requests"),
+    ("state_slots", "slots"),
+    ("kv_tokens", "KV tokens"),
+)
+
+
+def remedies_text(remedies: Iterable[Remedy], *, measured: str = "with the logged free memory") -> Group:
+    """`measured`: how the effect was predicted where it rests on measured memory."""
+    parts: list[RenderableType] = [Text("\nremedies, each tried by the prediction", style="bold")]
+    for remedy in remedies:
+        basis = "from the configuration alone" if remedy.basis == "config" else measured
+        parts.append(Text(f"→ {remedy.flags or 'no server flag'}", style="green"))
+        parts.append(Text("  " + " ".join(f"--set {key}={_value(value)}" for key, value in remedy.set.items())))
+        effect = "; ".join(
+            f"{format_count(remedy.predicted.get(limit), unknown='not predicted')} {name}" for limit, name in _EFFECTS
+        )
+        parts.append(Text(f"  {effect} (predicted {basis}). {remedy.note}.", style="dim"))
+    return Group(*parts)
+
+
+def _value(value: Any) -> str:
+    """As `--set` reads it back."""
+    return value if isinstance(value, str) else json.dumps(value)
