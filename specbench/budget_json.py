@@ -42,13 +42,12 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
 
 
 def _formulas(budget: MemoryBudget) -> dict[str, dict[str, str]]:
-    figures: dict[str, PredictedLimit | PredictedTerm | LeftForPools] = {**budget.limits, **budget.terms}
+    figures: list[tuple[str, PredictedLimit | PredictedTerm | LeftForPools]] = []
     if budget.left is not None:
-        figures = {"left_for_pools": budget.left, **figures}
-    return {
-        name: {"words": figure.formula, "numbers": figure.numbers, "rule": figure.rule}
-        for name, figure in figures.items()
-    }
+        figures.append(("left_for_pools", budget.left))
+    figures += budget.limits.items()
+    figures += budget.terms.items()
+    return {name: {"words": of.formula, "numbers": of.numbers, "rule": of.rule} for name, of in figures}
 
 
 def _point(value: Interval | None) -> int | None:
