@@ -34,7 +34,8 @@ unit: $(STAMP) ## the tests
 
 notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 	$(BIN)/specbench notebooks --check
-	$(BIN)/pytest --nbval --nbval-current-env notebooks -p no:cacheprovider
+	runs=$$(mktemp -d) && trap 'rm -rf "$$runs"' EXIT && \
+	  SPECBENCH_RUNS="$$runs" $(BIN)/pytest --nbval --nbval-current-env notebooks -p no:cacheprovider
 
 bench: $(STAMP) ## speed, as ratios within one run
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done

@@ -19,7 +19,7 @@ from .config import RunConfig
 from .errors import RecordError
 from .notebooks import execute, source
 from .params import Campaign
-from .paths import workbook_root
+from .paths import runs_root
 from .progress import latest
 from .record import RunRecord, new_run_folder
 from .studies import ERROR, RUN_NOTEBOOK
@@ -39,6 +39,7 @@ class Event:
     done: int  # configurations (or pages) finished in this stage
     total: int
     finished: bool = False  # this run or stage has ended
+    notice: bool = False  # `phase` is something to say once, not a phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +76,12 @@ Watch = Callable[[Event], None]
 def run_campaign(campaign: Campaign, out: Path | None = None, progress: Watch | None = None) -> CampaignResult:
     """Run all configurations into `out` (default `runs/<campaign>` of the workbook) and write the report there."""
     watch = progress or (lambda event: None)
-    root = out or workbook_root() / "runs" / campaign.name
+    root = out or runs_root() / campaign.name
     points = [(config, new_run_folder(root, config.name)) for config in campaign.runs]
+    for config, folder in points:
+        if folder.name != config.name:
+            told = f"{config.name} exists: this run is {folder.name}"
+            watch(Event(run=config.name, phase=told, done=0, total=len(points), notice=True))
     with worker_pool(_jobs(campaign.runs)) as pool:
         results = tuple(_run_all(pool, points, watch))
         listing.remember(root, campaign.name, [(point.name, point.folder) for point in results], about=campaign.about)
@@ -89,7 +94,7 @@ def run_point(config: RunConfig, folder: Path) -> str | None:
     return execute(
         source(RUN_NOTEBOOK),
         folder / RUN_NOTEBOOK,
-        {"params": None, **config.to_sections(), "out": str(folder)},
+        {"params": None, **config.stated(), "out": str(folder)},
         progress=folder / report.PROGRESS,
     )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import SpecbenchError
-from .paths import workbook_root
+from .paths import RUNS, workbook_root
 from .progress import VARIABLE
 
 CHECKED = "nbval-check-output"
@@ -97,7 +97,8 @@ def kernel_settings() -> Iterator[Any]:
 
 
 def refresh(path: Path) -> bytes:
-    """The notebook's bytes after running it with its default parameters in its own folder; nothing is written.
+    """The notebook's bytes after running it with its default parameters in its own folder; nothing is written, and
+    the runs that it makes go to a folder that is removed.
 
     SpecbenchError when a cell fails: a notebook that does not run has no verdict to store.
     """
@@ -108,7 +109,7 @@ def refresh(path: Path) -> bytes:
     notebook = nbformat.read(path, as_version=4)
     folder = {"metadata": {"path": str(path.parent)}}
     try:
-        with warnings.catch_warnings(), kernel_settings() as settings:
+        with warnings.catch_warnings(), kernel_settings() as settings, _passing_runs():
             warnings.simplefilter("ignore")
             NotebookClient(
                 notebook, timeout=600, resources=folder, config=settings, extra_arguments=_QUIET_KERNEL
@@ -118,6 +119,21 @@ def refresh(path: Path) -> bytes:
             f"{path.name}: a cell fails with the default parameters.\n{error.ename}: {error.evalue}"
         ) from None
     return stored(notebook)
+
+
+@contextmanager
+def _passing_runs() -> Iterator[None]:
+    """Kernels that start in this block put runs without a folder of their own into one that does not stay."""
+    before = os.environ.get(RUNS)
+    with tempfile.TemporaryDirectory(prefix="specbench-runs-") as folder:
+        os.environ[RUNS] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[RUNS]
+            else:
+                os.environ[RUNS] = before
 
 
 def stored(notebook: Mapping[str, Any]) -> bytes:

@@ -21,11 +21,12 @@ from typer.testing import CliRunner
 from specbench import batch, listing
 from specbench.batch import CampaignResult, Event
 from specbench.cli import app
-from specbench.cli.campaign_text import document
+from specbench.cli.campaign_text import Screen, document
 from specbench.config import RunConfig
 from specbench.errors import RecordError
 from specbench.pages import MAX_PAGE_BYTES
-from specbench.params import Campaign, load_campaign, load_run
+from specbench.params import Campaign, load_campaign, load_run, load_sections
+from specbench.paths import RUNS, runs_root
 from specbench.record_types import RunStatus
 from specbench.record_writer import RecordWriter
 from specbench.report import write_run
@@ -270,3 +271,40 @@ def test_the_demo_is_a_valid_campaign() -> None:
     demo = load_campaign(ROOT / "params" / "demo.yaml")
     assert len(demo.runs) >= 10
     assert all(run.engine.replay is not None for run in demo.runs)
+
+
+def test_a_name_that_ran_before_is_told_with_its_new_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = Campaign(name="c", runs=(recording("dflash_r8"), recording("nospec_r8")), source=ROOT)
+    (tmp_path / "dflash_r8").mkdir()
+    monkeypatch.setattr(batch, "_run_all", lambda *_: [])
+    monkeypatch.setattr(batch.report, "build", lambda *_: (tmp_path / "index.html", ()))
+    with Screen("c") as screen:
+        batch.run_campaign(campaign, tmp_path, screen.show)
+    assert capsys.readouterr().err == "dflash_r8 exists: this run is dflash_r8.2\n"
+
+
+def test_the_run_notebook_is_given_what_was_stated_and_no_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A default handed on as if it had been stated would contradict the recording that is replayed."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(batch, "execute", lambda notebook, output, parameters, **_: given.update(parameters))
+    data = {"name": "p", "engine": {"version": "0.5.16"}, "model": "Qwen/Qwen3.6-27B", "gpu": {"name": "h200"}}
+    batch.run_point(RunConfig.model_validate(data), tmp_path)
+    assert given.pop("out") == str(tmp_path)
+    assert load_sections(**given).stated() == {**data, "parallel": {}, "speculative": {}, "memory": {}, "workload": {}}
+
+
+def test_runs_that_name_no_folder_go_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_run_all", lambda *_: [])
+    monkeypatch.setattr(batch.report, "build", lambda root, *_: (root / "index.html", ()))
+    monkeypatch.setenv(RUNS, str(tmp_path))
+    result = batch.run_campaign(Campaign(name="c", runs=(recording("dflash_r8"),), source=ROOT))
+    assert result.folder == tmp_path / "c"
+    assert (tmp_path / "c" / "dflash_r8").is_dir()
+    monkeypatch.delenv(RUNS)
+    assert runs_root() == ROOT / "runs"

@@ -18,6 +18,7 @@ from specbench.errors import ConfigError, SpecbenchError
 from specbench.hygiene import parameter_names, problems
 from specbench.notebooks import NAMES, execute, refresh, stored
 from specbench.params import load_run, load_sections
+from specbench.paths import RUNS
 from specbench.record import RunRecord
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -201,6 +202,19 @@ def test_refresh_stores_only_the_checked_output_and_is_idempotent(tmp_path: Path
     assert (cells["v"]["outputs"], cells["v"]["execution_count"]) == ([printed("2\n")], 1)
     assert cells["p"]["metadata"] == {"tags": ["parameters"]}
     assert problems(path) == []
+
+
+@pytest.mark.slow
+def test_runs_of_a_check_do_not_stay(tmp_path: Path) -> None:
+    """What a notebook runs while it is checked goes to a folder that is gone afterwards."""
+    before = os.environ.get(RUNS)
+    told = tmp_path / "told"
+    run = f"from specbench.paths import runs_root\n_ = open({str(told)!r}, 'w').write(str(runs_root()))\n"
+    refresh(notebook(tmp_path / "n.ipynb", markdown("m3"), code("c", run + "runs_root().joinpath('x').mkdir()")))
+    used = Path(told.read_text())
+    assert used.name.startswith("specbench-runs-")
+    assert not used.exists()
+    assert os.environ.get(RUNS) == before
 
 
 @pytest.mark.slow

@@ -49,6 +49,9 @@ class Screen:
 
     def show(self, event: Event) -> None:
         """Called for every change."""
+        if event.notice:
+            self.console.print(escape(event.phase), highlight=False, soft_wrap=True)
+            return
         if not self.live:
             if event.finished:
                 self.console.print(escape(_line(self.campaign, event)), highlight=False, soft_wrap=True)

@@ -14,7 +14,12 @@ def run(
     params: ParamsArgument,
     overrides: SetOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the campaign; default runs/<campaign>.")
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder of the campaign; default runs/<campaign> (SPECBENCH_RUNS names another folder than runs).",
+        ),
     ] = None,
     strict: StrictOption = False,
     json_output: JsonOption = False,

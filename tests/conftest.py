@@ -1,0 +1,18 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from specbench.paths import RUNS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runs_do_not_stay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs that name no folder, in this process or in one that it starts, leave nothing in the workbook."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(RUNS, os.fspath(tmp_path_factory.mktemp("default-runs")))
+        yield
