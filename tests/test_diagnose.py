@@ -122,7 +122,7 @@ def test_the_collapsed_start_is_explained_with_its_arithmetic():
 
 def test_the_silent_cap_is_explained_with_its_arithmetic():
     capped, queue = of_path(RECORDS / "dflash_r8").findings
-    assert "8 requests asked, 1 served at once" in capped.cause and "8 slots // 5 per request = 1" in capped.cause
+    assert "8 requests asked, 1 can run at once" in capped.cause and "8 slots // 5 per request = 1" in capped.cause
     assert "reduced from the requested 8 to 1" in capped.evidence[0].text
     assert queue.cause.startswith("Up to 7 requests wait while 1 run")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -81,3 +82,10 @@ def test_the_log_alone_says_the_same() -> None:
 
 def test_words() -> None:
     assert in_words("timed_out") == "timed out"
+
+
+def test_a_queue_of_one_is_told_in_the_singular() -> None:
+    log = (RECORDS / "dflash_r8" / "server.log").read_bytes()
+    one = re.sub(rb"#queue-req: [1-9]\d*", b"#queue-req: 1", log)
+    queue = next(found for found in of_log(one.splitlines(keepends=True)).findings if found.id == "queue-with-room")
+    assert queue.cause.startswith("Up to 1 request waits while 1 runs and")

@@ -28,10 +28,10 @@ def capped(case: Case) -> tuple[Finding, ...]:
     )
     if by_state:
         arithmetic = f"{slots} slots // {per_request} per request = {got}" if per_request else f"{slots} slots"
-        cause = f"{counted(asked, 'request')} asked, {got} served at once: the state pool is the limit ({arithmetic})."
+        cause = f"{counted(asked, 'request')} asked, {got} can run at once: the state pool is the limit ({arithmetic})."
         return (_finding("capped-by-state-slots", cause, evidence, case),)
     pool = format_count(tokens)
-    cause = f"{counted(asked, 'request')} asked, {got} served at once: the KV pool of {pool} tokens is the limit."
+    cause = f"{counted(asked, 'request')} asked, {got} can run at once: the KV pool of {pool} tokens is the limit."
     return (_finding("capped-by-kv-tokens", cause, evidence, case),)
 
 

@@ -142,14 +142,19 @@ def queue_with_room(case: Case) -> tuple[Finding, ...]:
         Finding(
             id="queue-with-room",
             cause=(
-                f"Up to {queued[worst]} requests wait while {running[worst]} run and the KV pool is "
-                f"{usage[worst]:.0%} full ({len(waiting)} of {len(queued)} decode lines): they wait for one that runs "
-                f"to end (limit {format_count(limit)}), not for KV tokens."
+                f"Up to {counted(queued[worst], 'request')} {_verb('wait', queued[worst])} while {running[worst]} "
+                f"{_verb('run', running[worst])} and the KV pool is {usage[worst]:.0%} full ({len(waiting)} of "
+                f"{len(queued)} decode lines): the queue waits for a running one to end (limit {format_count(limit)}), "
+                "not for KV tokens."
             ),
             severity="costly",
             evidence=_rows(case, (waiting[0], worst)),
         ),
     )
+
+
+def _verb(plural: str, count: int) -> str:
+    return f"{plural}s" if count == 1 else plural
 
 
 def _rows(case: Case, rows: Sequence[int]) -> tuple[Line, ...]:
