@@ -22,6 +22,7 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "name": budget.name,
         "engine": {"name": budget.engine, "version": budget.version},
         "rule": budget.rule,
+        "rule_words": budget.rule_words,
         "basis": budget.basis,
         "requested": {"running_requests": budget.requested_running_requests},
         "limits": {limit: _point(value) for limit, value in counts.items()},

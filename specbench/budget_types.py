@@ -57,7 +57,7 @@ class MemoryBudget:
     name: str
     engine: str
     version: str
-    rule: str  # e.g. "the rules of SGLang 0.5.12: … (era I)"
+    rule: str  # e.g. "sglang 0.5.12 (era I)"
     basis: Basis
     free: FreeMemory
     requested_running_requests: int | None  # as asked; None: not given
@@ -68,6 +68,7 @@ class MemoryBudget:
     reason: str  # one sentence: what limits, with figures
     engine_error: str | None  # the text this engine version would raise, when refused
     warnings: tuple[str, ...] = ()
+    rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
     left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at
     details: Mapping[str, Interval] = field(
         default_factory=dict

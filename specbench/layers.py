@@ -32,18 +32,36 @@ def dtype_bytes(name: str, where: str) -> int:
     return DTYPE_BYTES[name]
 
 
-def split(count: int, tp: int, what: str) -> int:
-    """`count` over `tp` ranks. SpecError when it does not divide."""
-    if count % tp:
-        raise SpecError(
+class UnevenSplitError(SpecError):
+    """Something of a model that cannot be divided over the ranks. `what` says what, without its number."""
+
+    def __init__(self, what: str, count: int, tp: int) -> None:
+        super().__init__(
             f"{what}: {count} cannot be split over {tp} tensor-parallel ranks.\n"
             f"Choose a size that divides {count}, e.g. {_divisor_below(count, tp)}."
         )
+        self.what = what
+        self.count = count
+
+
+def split(count: int, tp: int, what: str) -> int:
+    """`count` over `tp` ranks. UnevenSplitError (a SpecError) when it does not divide."""
+    if count % tp:
+        raise UnevenSplitError(what, count, tp)
     return count // tp
 
 
+def split_or_replicate(count: int, tp: int, what: str) -> int:
+    """`count` heads over `tp` ranks: at least one each. Fewer heads than ranks are copied to several of them."""
+    if count >= tp:
+        return split(count, tp, what)
+    if tp % count:
+        raise UnevenSplitError(what, count, tp)
+    return 1
+
+
 def _divisor_below(count: int, tp: int) -> int:
-    return max(size for size in range(1, tp) if count % size == 0)
+    return max((size for size in range(1, tp) if count % size == 0), default=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +73,12 @@ class FullAttention:
     v_head_dim: int
 
     def kv_heads_per_rank(self, tp: int) -> int:
-        """At least one: KV heads are replicated when there are fewer than ranks. SpecError for an uneven split."""
-        if self.kv_heads >= tp:
-            return split(self.kv_heads, tp, "KV heads")
-        split(tp, self.kv_heads, "tensor-parallel ranks over KV heads")
-        return 1
+        """At least one: KV heads are replicated when there are fewer than ranks. UnevenSplitError if neither works."""
+        return split_or_replicate(self.kv_heads, tp, "KV heads")
+
+    def split_over(self, tp: int) -> None:
+        """UnevenSplitError when the heads do not divide over the ranks."""
+        self.kv_heads_per_rank(tp)
 
     def bytes_per_token(self, tp: int, itemsize: int) -> int:
         """Key and value of one token on one rank, bytes."""
@@ -80,13 +99,13 @@ class GatedDeltaNet:
     k_dim: int
     kernel: int
 
+    def split_over(self, tp: int) -> None:
+        """UnevenSplitError when the heads do not divide over the ranks."""
+        self.conv_channels(tp)
+
     def conv_channels(self, tp: int) -> int:
         """Channels of the convolution on one rank; key heads below `tp` are replicated."""
-        if self.k_heads >= tp:
-            keys = split(self.k_heads, tp, "linear key heads")
-        else:
-            split(tp, self.k_heads, "tensor-parallel ranks over linear key heads")
-            keys = 1
+        keys = split_or_replicate(self.k_heads, tp, "linear key heads")
         return split(self.v_heads, tp, "linear value heads") * self.v_dim + 2 * keys * self.k_dim
 
     def conv_bytes(self, tp: int, itemsize: int) -> int:

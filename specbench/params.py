@@ -225,7 +225,7 @@ def _build(data: Mapping[str, Any], where: str) -> RunConfig:
             raise ConfigError(
                 f"{where}: {refusal.key}: got {shown(refusal.value)}: SGLang {config.engine.version} refuses this: "
                 f"{one_line(refusal.reason)}.\n"
-                f"Allowed: {refusal.allowed}. (engine.allow_refused: true runs it all the same.)"
+                f"Allowed: {refusal.allowed}. ({refusal.if_allowed}.)"
             )
     return config
 

@@ -20,7 +20,7 @@ from .architectures import architecture, dflash
 from .architectures.contract import Architecture
 from .architectures.hf import HfConfig, read_config
 from .errors import ConfigError, SpecError
-from .layers import FullAttention, GatedDeltaNet, Layer
+from .layers import FullAttention, GatedDeltaNet, Layer, UnevenSplitError
 from .paths import DATA, resolve
 from .units import GIB, MIB, Interval
 from .weights import reserved
@@ -67,6 +67,10 @@ class ModelSpec:
     def weights_bytes(self, tp: int) -> Interval | None:
         """Bytes on one rank; None for a quantized checkpoint, whose tensors the config does not tell."""
         return None if self.quantization else _weights(self, tp)
+
+    def why_not_split(self, tp: int, attention_tp: int) -> UnevenSplitError | None:
+        """What of the model does not divide over the ranks. `attention_tp`: ranks that share one attention."""
+        return _why_not_split(self, tp, attention_tp)
 
     def builtin_draft(self) -> ModelSpec | None:
         """The model's own multi-token-prediction head as a draft; None when it has none."""
@@ -188,6 +192,22 @@ def _weights(spec: ModelSpec, tp: int) -> Interval:
     if spec.is_builtin_draft and spec.family.draft_tensors is not None:
         return reserved(spec.family.draft_tensors(spec.config, tp))
     return reserved(spec.family.tensors(spec.config, tp))
+
+
+@functools.lru_cache(maxsize=256)
+def _why_not_split(spec: ModelSpec, tp: int, attention_tp: int) -> UnevenSplitError | None:
+    try:
+        for layer in spec.layers:
+            layer.split_over(attention_tp)
+        if attention_tp == tp:
+            tensors = spec.family.draft_tensors if spec.is_builtin_draft else spec.family.tensors
+            for _ in (tensors or spec.family.tensors)(spec.config, tp):
+                pass
+    except UnevenSplitError as error:
+        return error
+    except SpecError:  # the config tells too little of its tensors: the weights will say so
+        return None
+    return None
 
 
 @functools.lru_cache(maxsize=64)

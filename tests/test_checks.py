@@ -181,7 +181,55 @@ def test_algorithms_newer_than_the_version(version: str, algorithm: str, reason:
 
 def test_algorithms_of_no_release() -> None:
     assert check(run("0.5.23", {"algorithm": "DDTREE"}))[0].reason.startswith("DDTREE is in no SGLang release")
-    assert "Did you mean DFLASH" in check(run("0.5.23", {"algorithm": "DFLAHS"}))[0].reason
+    assert "did you mean DFLASH" in check(run("0.5.23", {"algorithm": "DFLAHS"}))[0].reason
+
+
+def test_allowed_algorithms_are_those_of_the_version_that_can_be_sized() -> None:
+    assert check(run("0.5.12", {"algorithm": "DDTREE"}))[0].allowed == (
+        "none, EAGLE, EAGLE3, NEXTN, NGRAM, DFLASH; in this version too, but not predicted: STANDALONE, FROZEN_KV_MTP"
+    )
+    assert check(run("0.5.8", {"algorithm": "DFLASH"}))[0].allowed == (
+        "none, EAGLE, EAGLE3, NEXTN, NGRAM; in this version too, but not predicted: STANDALONE"
+    )
+
+
+def test_what_allow_refused_leads_to_is_said_as_it_is() -> None:
+    unknown, newer, overridden = (
+        check(run("0.5.12", section))[0]
+        for section in ({"algorithm": "DDTREE"}, {"algorithm": "DSPARK"}, {**DFLASH, "num_steps": 3})
+    )
+    assert "nothing runs unless a fork or a plug-in brings the algorithm" in unknown.if_allowed
+    assert newer.if_allowed.endswith("to see the engine's own error")
+    assert overridden.if_allowed.endswith("the engine overrides the value")
+
+
+@pytest.mark.parametrize(
+    ("tp", "what"), [(3, "linear key heads of Qwen/Qwen3.6-27B (16)"), (16, "attention heads of Qwen/Qwen3.6-27B (24)")]
+)
+def test_ranks_that_the_model_does_not_divide_over(tp: int, what: str) -> None:
+    found = check(run("0.5.16", gpu={"name": "h200", "count": 16}, parallel={"tp_size": tp}))
+    assert [refusal.key for refusal in found] == ["parallel.tp_size"]
+    assert found[0].reason == f"{what} do not divide over {tp} ranks"
+    assert found[0].allowed == "1, 2, 4, 8 (of 1 to 16)"  # 8 and 16 divide the 16 key heads, only 8 the 24
+
+
+def test_proposed_ranks_suit_the_draft_too() -> None:
+    # the target alone (32 heads, 8 KV heads) would take 16 ranks, the draft's 24 heads do not
+    sections: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "gpu": {"name": "h200", "count": 16}}
+    draft = {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3.6-27B"}
+    assert check(run("0.5.16", draft, parallel={"tp_size": 16}, **sections)) == []  # not sized, so not judged
+    draft["algorithm"] = "EAGLE"
+    found = check(run("0.5.16", draft, parallel={"tp_size": 16}, **sections))
+    assert found[0].key == "parallel.tp_size" and found[0].allowed == "1, 2, 4, 8 (of 1 to 16)"
+
+
+def test_ranks_of_one_attention_group_count() -> None:
+    # 4 groups of 4 ranks: 24 heads over 4; 3 groups of 4 ranks work as well, 2 groups of 3 do not
+    wide = {"tp_size": 16, "dp_size": 4, "enable_dp_attention": True}
+    assert check(run("0.5.16", gpu={"name": "h200", "count": 16}, parallel=wide)) == []
+    odd = {"tp_size": 6, "dp_size": 2, "enable_dp_attention": True}
+    found = check(run("0.5.16", parallel=odd))
+    assert [(refusal.key, refusal.allowed) for refusal in found] == [("parallel.tp_size", "2, 4, 8, 16 (of 1 to 16)")]
 
 
 def test_algorithms_that_cannot_be_sized_may_still_run() -> None:

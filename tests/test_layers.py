@@ -43,7 +43,7 @@ def test_an_uneven_split_is_refused(tp: int) -> None:
 
 
 def test_kv_heads_that_do_not_divide_the_ranks_are_refused() -> None:
-    with pytest.raises(SpecError, match="ranks over KV heads: 6 cannot be split over 4"):
+    with pytest.raises(SpecError, match="KV heads: 4 cannot be split over 6"):
         ATTENTION.bytes_per_token(6, 2)
 
 

@@ -9,7 +9,7 @@ import pytest
 from specbench.config import RunConfig
 from specbench.engines.sglang.resolve import settings
 from specbench.engines.sglang.sizing.fraction import prefill_sizes
-from specbench.errors import SpecError
+from specbench.errors import ConfigError
 
 DFLASH = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}
 NEXTN = {"algorithm": "NEXTN"}
@@ -114,8 +114,10 @@ def test_no_buffer_forces_pages_of_one() -> None:
 def test_heads_that_do_not_divide_are_refused(tp: int) -> None:
     from specbench.budget import predict
 
-    with pytest.raises(SpecError, match=f"over {tp}|cannot be split"):
+    with pytest.raises(ConfigError, match=rf"^parallel\.tp_size: .* do not divide over {tp} ranks") as caught:
         predict(run("0.5.16", parallel={"tp_size": tp}))
+    # 4 KV heads, 24 attention heads, 16 and 48 linear heads: 3 and 6 divide some of them, 16 not the 24
+    assert str(caught.value).endswith("\nSizes that work: 1, 2, 4, 8 (of 1 to 16).")
 
 
 # ── default fraction, 97,887 MiB ─────────────────────────────────────────────────────────────────────────────────────

@@ -90,8 +90,8 @@ def test_contradictions(name: str, keys: dict[str, Any], key: str, allowed: str)
     [
         ("DSPARK", "DSPARK exists in SGLang since 0.5.16; specbench cannot size it yet"),
         ("ddtree", "DDTREE is in no SGLang release up to 0.5.23"),
-        ("DFLSH", "Did you mean DFLASH"),
-        ("eagle4", "Did you mean EAGLE"),
+        ("DFLSH", "did you mean DFLASH"),
+        ("eagle4", "did you mean EAGLE"),
     ],
 )
 def test_unknown_names(name: str, text: str) -> None:

@@ -66,7 +66,7 @@ def linear_attention(sizes: Sizes, layer: GatedDeltaNet) -> Iterator[Part]:
 
 def mlp(sizes: Sizes, intermediate: int) -> Iterator[Part]:
     """Gate and up projection in one, and the down projection."""
-    mine = split(intermediate, sizes.tp, "MLP width")
+    mine = split(intermediate, sizes.tp, "MLP rows")
     yield sizes.tensor(2 * mine, sizes.hidden)
     yield sizes.tensor(mine, sizes.hidden)
 
@@ -74,7 +74,7 @@ def mlp(sizes: Sizes, intermediate: int) -> Iterator[Part]:
 def experts(sizes: Sizes, config: HfConfig) -> Iterator[Part]:
     """Routed experts (each split over the ranks), router, and the shared expert with its gate."""
     number = config.integer("num_experts")
-    width = split(config.integer("moe_intermediate_size"), sizes.tp, "expert width")
+    width = split(config.integer("moe_intermediate_size"), sizes.tp, "expert rows")
     yield sizes.tensor(number, sizes.hidden)
     yield sizes.tensor(number, 2 * width, sizes.hidden)
     yield sizes.tensor(number, width, sizes.hidden)

@@ -49,7 +49,7 @@ def _head(budget: MemoryBudget, console: Console) -> None:
         f"basis: {_basis(budget)}. Free before loading {_size(budget.free.pre)}, free when sizing "
         f"{_size(budget.free.post)}; {escape(budget.free.source)}."
     )
-    console.print(f"sized by {escape(budget.rule)}.")
+    console.print(f"sized by {escape(budget.rule_words)}.")
 
 
 def _limits(budget: MemoryBudget) -> Table:

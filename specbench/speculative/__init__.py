@@ -37,13 +37,20 @@ def get(name: str) -> Algorithm:
     wanted = canonical(name)
     if wanted in ALGORITHMS:
         return ALGORITHMS[wanted]
-    known = ", ".join(ALGORITHMS)
     if wanted in _UNSIZED:
         where, nearest = _UNSIZED[wanted]
         raise ConfigError(
             f"speculative.algorithm: {wanted} {where}; specbench cannot size it yet.\n"
-            f"Known: {known}; the nearest is {nearest}. Add specbench/speculative/{wanted.lower()}.py."
+            f"Sized are {', '.join(ALGORITHMS)}; the nearest is {nearest}. "
+            f"To add it: specbench/speculative/{wanted.lower()}.py."
         )
+    raise ConfigError(f"speculative.algorithm: {unreleased(name)}.\nSized are {', '.join(ALGORITHMS)}.")
+
+
+def unreleased(name: str) -> str:
+    """What is known of an algorithm that a release lacks, as a clause: where it exists, or which name is near."""
+    wanted = canonical(name)
+    if wanted in _UNSIZED:
+        return f"{wanted} {_UNSIZED[wanted][0]}"
     near = difflib.get_close_matches(wanted, (*ALGORITHMS, *_UNSIZED), n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise ConfigError(f"speculative.algorithm: {name!r} is no algorithm that specbench knows.{hint}\nKnown: {known}.")
+    return f"{name!r} is no algorithm that specbench knows{f' (did you mean {near[0]}?)' if near else ''}"

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ... import speculative
 from ...config import RunConfig
+from ...errors import ConfigError
 from ...layers import dtype_bytes, split
 from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
 from ...speculative.contract import Shape
@@ -19,6 +20,7 @@ from .arguments import reject_keyed
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
 from .sizing.fraction import default_fraction
+from .splitting import uneven
 
 Strategy = Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"]
 
@@ -78,6 +80,9 @@ def settings(config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | N
     given = load_model(config.speculative.draft_model_path) if config.speculative.draft_model_path else None
     draft = algorithm.draft(target, given)
     shape = algorithm.shape(config.speculative, target, draft, args)
+    problem = uneven(config, target, draft)
+    if problem is not None:
+        raise ConfigError(f"parallel.tp_size: {problem.reason}.\nSizes that work: {problem.allowed}.")
     memory, parallel = config.memory, config.parallel
     attention_dp = parallel.dp_size if parallel.enable_dp_attention else 1
     overlap = overlaps(config, rule, algorithm.family)

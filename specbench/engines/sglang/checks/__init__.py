@@ -7,6 +7,7 @@ logs. Keys that the engine would silently override are refused too: a configurat
 
 from __future__ import annotations
 
+from .... import speculative
 from ....config import RunConfig
 from ....errors import SpecbenchError
 from ....specs import ModelSpec, load_model
@@ -32,7 +33,18 @@ def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
         target = model or load_model(config.model)
     except SpecbenchError:
         return found
+    found.extend(parallelism.of_models(config, target, _draft(config, target)))
     found.extend(lengths.context(config, target))
     if target.state_layers:
         found.extend(state.of_hybrid(config, version, rule, target))
     return found
+
+
+def _draft(config: RunConfig, target: ModelSpec) -> ModelSpec | None:
+    """The draft, as far as it can be read: what is wrong with it is for sizing to say."""
+    section = config.speculative
+    try:
+        given = load_model(section.draft_model_path) if section.draft_model_path else None
+        return speculative.get(section.algorithm).draft(target, given)
+    except SpecbenchError:
+        return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....config import RunConfig
+from ....specs import ModelSpec
 from ..sizing.contract import Rule
+from ..splitting import uneven
 from .refusal import Refusal
 
 
@@ -34,4 +36,16 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
             value=parallel.dp_size,
             reason=f"attention ranks: tp_size {parallel.tp_size} is not divisible by it",
             allowed=f"a divisor of {parallel.tp_size}",
+        )
+
+
+def of_models(config: RunConfig, target: ModelSpec, draft: ModelSpec | None) -> Iterator[Refusal]:
+    """SGLang asserts divisibility while it builds the layers."""
+    problem = uneven(config, target, draft)
+    if problem is not None:
+        yield Refusal(
+            key="parallel.tp_size",
+            value=config.parallel.tp_size,
+            reason=problem.reason,
+            allowed=problem.allowed,
         )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from .... import speculative
 from ....config import RunConfig
-from ....errors import ConfigError
 from ....versions import at_least
 from ..flags import ALGORITHM_SINCE
 from ..resolve import server_args
@@ -19,12 +18,17 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     name = speculative.canonical(section.algorithm)
     since = ALGORITHM_SINCE.get(name)
     if name != "none" and (since is None or not at_least(version, since)):
-        released = tuple(known for known, first in ALGORITHM_SINCE.items() if at_least(version, first))
         yield Refusal(
             key="speculative.algorithm",
             value=section.algorithm,
-            reason=f"{name} exists since {since}" if since else _unknown(section.algorithm),
-            allowed=f"none, {', '.join(released)}",
+            reason=f"{name} exists since {since}" if since else speculative.unreleased(section.algorithm),
+            allowed=_allowed(version),
+            forced=(
+                None
+                if since
+                else "engine.allow_refused: true starts the server, but nothing runs unless a fork or a plug-in brings "
+                "the algorithm, and nothing is predicted"
+            ),
         )
         return
     if name in speculative.ALGORITHMS:
@@ -50,12 +54,12 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
 
 
-def _unknown(name: str) -> str:
-    try:
-        speculative.get(name)
-    except ConfigError as error:
-        return str(error).splitlines()[0].partition(": ")[2].rstrip(".")
-    return f"{name} is in no release"
+def _allowed(version: str) -> str:
+    """Algorithms of the version: those that can be sized, and apart from them those that can only be run."""
+    released = [known for known, first in ALGORITHM_SINCE.items() if at_least(version, first)]
+    sized = ["none", *(known for known in released if known in speculative.ALGORITHMS)]
+    others = [known for known in released if known not in speculative.ALGORITHMS]
+    return ", ".join(sized) + (f"; in this version too, but not predicted: {', '.join(others)}" if others else "")
 
 
 def _dflash(config: RunConfig, version: str) -> Iterator[Refusal]:
