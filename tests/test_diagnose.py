@@ -32,7 +32,7 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "dflash_r8_full_sim": ("served", ("capped-by-state-slots", "queue-with-room")),
     "nemo_nano_r32": ("refused", ("refused-arguments",)),
     "nextn_r4_full": ("crashed", ("crashed-serving",)),
-    "nextn_r4_full_nodeepgemm": ("crashed", ("crashed-start",)),
+    "nextn_r4_full_nodeepgemm": ("crashed", ("bad-environment",)),
     "ngram_r8": ("served", ()),
     "nospec_defaults": ("served", ()),
     "nospec_r4": ("served", ()),

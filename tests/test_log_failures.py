@@ -448,3 +448,53 @@ def test_watchdogs() -> None:
     assert [f.values["timeout_s"] for f in old.failures] == [300.0]
     soft = logs.read([hard.replace("self.soft=False", "self.soft=True")])
     assert (soft.failures, [notice.kind for notice in soft.notices]) == ((), ["soft_watchdog_timeout"])
+
+
+@pytest.mark.parametrize(
+    ("line", "module"),
+    [
+        (
+            "/opt/venv/bin/python: Error while finding module specification for 'sglang.launch_server' (ModuleNotFoundError: No module named 'sglang')",
+            "sglang",
+        ),
+        ("/usr/bin/python3: No module named sglang.launch_server", "sglang.launch_server"),
+        ("/usr/bin/python3: No module named sglang", "sglang"),
+    ],
+)
+def test_an_interpreter_without_the_engine(line: str, module: str) -> None:
+    log = logs.read([line])
+    (failure,) = log.failures
+    assert (failure.kind, failure.phase, failure.line) == ("bad_environment", "unknown", 1)
+    assert failure.text == line.partition(": ")[2]
+    assert failure.values == {"module": module}
+    assert logs.recognised(log)
+
+
+def test_a_module_that_the_engine_imports_is_missing() -> None:
+    log = logs.read(
+        [
+            "Traceback (most recent call last):",
+            '  File "<frozen runpy>", line 198, in _run_module_as_main',
+            f'  File "{SRT}server_args.py", line 27, in <module>',
+            "    import orjson",
+            "ModuleNotFoundError: No module named 'orjson'",
+        ]
+    )
+    (failure,) = log.failures
+    assert (failure.kind, failure.phase, failure.exception) == ("bad_environment", "unknown", "ModuleNotFoundError")
+    assert (failure.text, failure.values["module"], failure.line) == ("No module named 'orjson'", "orjson", 5)
+    assert logs.recognised(log)
+    mixed = died("ImportError: cannot import name 'AutoConfig' from 'transformers' (/usr/lib/x.py)", *GRAPH)
+    assert (mixed.failures[0].kind, mixed.failures[0].phase) == ("bad_environment", "graphs")
+
+
+def test_a_missing_module_of_others_says_nothing_about_the_engine() -> None:
+    """A build step that looks for pip, an import that somebody caught: neither ended the server."""
+    caught = ["Traceback (most recent call last):", f'  File "{SRT}utils.py", line 3, in load', "ImportError: no gguf"]
+    log = logs.read(["/usr/bin/python3: No module named pip", *caught])
+    assert log.failures == ()
+    assert not logs.recognised(logs.read(["/usr/bin/python3: No module named pip"]))
+    other = logs.read(
+        ["Traceback (most recent call last):", '  File "/x/train.py", line 1, in <module>', "ImportError: no torch"]
+    )
+    assert not logs.recognised(other)

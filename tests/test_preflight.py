@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specbench import machine, nvml
+from specbench import diagnose, machine, nvml
 from specbench.config import RunConfig
 from specbench.errors import LaunchError
 from specbench.machine import Gpu, GpuState
@@ -189,3 +189,16 @@ def test_a_server_on_the_cpu_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     cards(monkeypatch)
     (note,) = preflight(config(engine_folder(tmp_path, "0.5.16"), args={"device": "cpu"})).notes
     assert "ran on cpu" in note
+
+
+def test_the_log_of_a_start_without_the_engine_is_diagnosed(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    missing = "(ModuleNotFoundError: No module named 'sglang')"
+    said = f"Error while finding module specification for 'sglang.launch_server' {missing}"
+    log.write_text(f"/opt/venv/bin/python: {said}\n")
+    found = diagnose.of_log(log)
+    (finding,) = found.findings
+    assert (found.status, finding.id, finding.severity) == ("crashed", "bad-environment", "fatal")
+    assert said in finding.cause and "engine.python" in finding.cause
+    assert [(line.line, said in line.text) for line in finding.evidence] == [(1, True)]
+    assert finding.remedies == ()

@@ -10,6 +10,7 @@ from .types import Finding
 #: failure kind -> finding id. What is not here is a crash of its own kind.
 _IDS = {
     "bad_arguments": "refused-arguments",
+    "bad_environment": "bad-environment",
     "state_pool_too_small": "refused-state-pool",
     "zero_requests": "refused-state-pool",
     "weights_leave_no_room": "refused-weights",
@@ -83,6 +84,12 @@ def _cause(case: Case, failure: Failure, finding_id: str) -> str:
             return f"Out of GPU memory while serving: {why}.{_largest(case)}{_slack(case)}"
         case "refused-arguments":
             return f"The engine refuses the arguments: {said}"
+        case "bad-environment":
+            return (
+                f"The engine's Python environment lacks something: {said} (Nothing about memory: repair that "
+                "environment, or name another interpreter in engine.python; specbench doctor --python PATH tells what "
+                "it has.)"
+            )
         case "refused-unbalanced":
             return f"One GPU has much less free memory than another: someone else uses it. {said}"
         case "crashed-serving":

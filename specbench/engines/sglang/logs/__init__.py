@@ -25,6 +25,7 @@ from . import assemble, formats
 from .batches import UNREAD_LIMIT
 from .benchmark_text import benchmark_notice
 from .evidence import Evidence
+from .failures import BAD_ENVIRONMENT
 from .formats import VersionRange
 from .message import Message, message_of
 from .reading import Raw, Start, collect
@@ -37,7 +38,7 @@ __all__ = ["read", "recognised"]
 _MOST_NOTICES = 500  # of one kind
 
 #: Failures that any Python program could have: alone they do not make a log SGLang's.
-_ANYBODYS = frozenset(("cuda_oom", "runtime_error", "bad_arguments", "port_in_use"))
+_ANYBODYS = frozenset(("cuda_oom", "runtime_error", "bad_arguments", "port_in_use", BAD_ENVIRONMENT))
 
 #: Beginnings that no other engine's lines have, even when the rest of the line is missing.
 _SURELY_OURS = re.compile(r"(?:\A|\] )(?:Mamba Cache is all|KV Cache is all|Load weight end|max_total_num_tokens=)")
@@ -77,8 +78,13 @@ def recognised(log: ServerLog) -> bool:
     )  # fmt: skip
     looks_ours = any(_SURELY_OURS.search(line.text) for line in log.unread)
     own_notice = any(notice.kind != "logged_error" or "where" in notice.values for notice in log.notices)
-    own = (failure.kind not in _ANYBODYS or "where" in failure.values for failure in log.failures)
+    own = (failure.kind not in _ANYBODYS or _is_ours(failure.values) for failure in log.failures)
     return any(structure) or looks_ours or own_notice or any(own)
+
+
+def _is_ours(values: Mapping[str, Any]) -> bool:
+    """Raised in SGLang's code, or because SGLang is not there."""
+    return "where" in values or str(values.get("module", "")).partition(".")[0] == "sglang"
 
 
 class _Understanding:

@@ -13,6 +13,9 @@ from typing import Any
 
 from .form import Form
 
+#: A module that SGLang needs, or SGLang itself, cannot be imported.
+BAD_ENVIRONMENT = "bad_environment"
+
 #: kind, phase (None: the frames or the log's progress tell), template. The first that fits wins.
 _KNOWN: tuple[tuple[str, str | None, str], ...] = (
     ("cuda_oom", "graphs", "Capture cuda graph failed: CUDA out of memory"),

@@ -58,7 +58,9 @@ _PREFIX = (
 _ERROR_NAME = (
     rb"(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt)|Exception)(?::|\r?\n|\Z)"
 )
-_ARGPARSE = rb"[\w./-]{1,200}: error: "
+#: The interpreter's own words when it cannot begin with SGLang: `python -m` for a module that is not there.
+PYTHON_M = r"(?:Error while finding module specification for|No module named) '?sglang\b"
+_PROGRAM_SAYS = rb"[\w./-]{1,200}: (?:error: |" + PYTHON_M.encode() + rb")"
 
 _BRACKET = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)?(?P<rank>(?: ?[A-Z][A-Z_]{0,15}\d{1,5}){0,8})\Z"
@@ -160,7 +162,7 @@ def _patterns(batches: bool) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.P
     every = _alternatives((*formats.heads(), *LOOKALIKES, *_OPENINGS, *_HIT_AN_EXCEPTION, *more))
     at_line_start = (
         _PREFIX + rb"[ \t>]{0,40}(?=" + every + rb"|" + re.escape(FRAME).encode() + rb"|"
-        rb"(?=[A-Za-z_])" + _ERROR_NAME + rb"|" + _ARGPARSE + rb"|" + re.escape(BENCHMARK_JSON).encode() + rb")"
+        rb"(?=[A-Za-z_])" + _ERROR_NAME + rb"|" + _PROGRAM_SAYS + rb"|" + re.escape(BENCHMARK_JSON).encode() + rb")"
     )
     return (
         re.compile(rb"\](?= " + every + rb")"),

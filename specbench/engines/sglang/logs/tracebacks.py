@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...contract import Failure, Notice
-from .failures import UNCAUGHT, classify, phase_of, where
+from .failures import BAD_ENVIRONMENT, UNCAUGHT, classify, phase_of, where
 from .message import Message
-from .scan import CHAINED, FRAME, TRACEBACK
+from .scan import CHAINED, FRAME, PYTHON_M, TRACEBACK
 
 _EXCEPTION = re.compile(
     r"(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Za-z_]\w{0,80}?)?(?:Error|Exception|Exit|Interrupt))(?::\s?|\Z)"
 )
 _ARGPARSE = re.compile(r"\S{1,200}: error: (?P<text>.+)")
+_NO_ENGINE = re.compile(rf"\S{{1,200}}: (?P<text>{PYTHON_M}.*)")
+_MODULE = re.compile(r"No module named '?(?P<name>[\w.]{1,120})")
+#: What an incomplete or mixed-up installation raises.
+_IMPORTS = ("ModuleNotFoundError", "ImportError")
 _MOST_EXCEPTIONS = 20
 _ORDERLY = ("SystemExit", "KeyboardInterrupt", "CancelledError")
 
@@ -76,6 +80,12 @@ class Tracebacks:
             chain = _Chain(message.rank, message.line, message.text, fatal=True)
             self._fail(chain, "bad_arguments", "arguments", None, found["text"], message.line, {})
             return True
+        if found := _NO_ENGINE.match(text):
+            self.end(progress)
+            chain = _Chain(message.rank, message.line, message.text, fatal=True)
+            said = found["text"]
+            self._fail(chain, BAD_ENVIRONMENT, progress, None, said, message.line, _module_of(said))
+            return True
         if not message.bracketed and _EXCEPTION.match(text):
             self._exception(text, message, progress)
             return True
@@ -123,6 +133,10 @@ class Tracebacks:
         if found and found.phase == "graphs":
             phase = "graphs"
         kind = found.kind if found else ("bad_arguments" if phase == "arguments" else "runtime_error")
+        if found is None and name.rpartition(".")[2] in _IMPORTS:
+            # Importing the module of the arguments is not yet checking them.
+            kind, values = BAD_ENVIRONMENT, values | _module_of(text)
+            phase = progress if phase == "arguments" else phase
         if not (chain.fatal or uncaught):
             self.survivable.add(line)
         self._fail(chain, kind, phase, name.rpartition(".")[2] or None, text.strip(), line, values)
@@ -141,3 +155,8 @@ class Tracebacks:
             Failure(kind=kind, phase=phase, exception=exception, text=text, rank=chain.rank, line=line, values=values)
         )
         self.evidence.setdefault(line, text)
+
+
+def _module_of(text: str) -> dict[str, Any]:
+    found = _MODULE.search(text)
+    return {} if found is None else {"module": found["name"].rstrip(".")}
