@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from .caveats import caveats
 from .config import RunConfig
 from .ending import Ending, classify
 from .engines.sglang.command_line import sections_of
@@ -51,6 +52,7 @@ class Facts:
     versions: Mapping[str, str] = field(default_factory=dict)  # the script's label -> engine version
     machine: Mapping[str, Any] = field(default_factory=dict)  # driver, torch, …: kept as they are
     notes: Mapping[str, str] = field(default_factory=dict)  # environment variable -> what a reader must know
+    reworded: Mapping[str, str] = field(default_factory=dict)  # a note of the script -> plain words; "": said elsewhere
 
 
 def load_facts(file: Path) -> Facts:
@@ -59,7 +61,8 @@ def load_facts(file: Path) -> Facts:
         return Facts(**yaml.safe_load(file.read_text(encoding="utf-8")))
     except (OSError, TypeError, yaml.YAMLError) as error:
         raise RecordError(
-            f"{file}: no facts file: {error}.\nExpected YAML with source, gpu, models, versions, machine, notes."
+            f"{file}: no facts file: {error}.\n"
+            "Expected YAML with source, gpu, models, versions, machine, notes, reworded."
         ) from None
 
 
@@ -90,7 +93,7 @@ def _import(source: Path, target: Path, facts: Facts) -> RunRecord:
         writer.log_path.write_bytes((source / "server.log").read_bytes())
         writer.config(config)
         writer.command(argv)
-        writer.env(_env(source, config, variables, facts))
+        writer.env(_env(source, config, variables, facts, result))
         if traces:
             writer.requests(traces)
         if probes:
@@ -103,7 +106,8 @@ def _import(source: Path, target: Path, facts: Facts) -> RunRecord:
         if metrics.is_file():
             size = metrics.stat().st_size
             writer.text(metrics.name, metrics.read_text(encoding="utf-8"), compress=size > _COMPRESS_METRICS_FROM)
-        return writer.finish(_status(result, variables, traces, probes, facts, ending))
+        notes = (*caveats(config), *_notes(result, variables, traces, probes, facts))
+        return writer.finish(_status(result, traces, ending, notes))
 
 
 def _ending(source: Path, result: Mapping[str, Any], traces: Sequence[RequestTrace]) -> Ending:
@@ -164,7 +168,9 @@ def _workload(traces: Sequence[RequestTrace]) -> dict[str, Any]:
     }
 
 
-def _env(source: Path, config: RunConfig, variables: Mapping[str, str], facts: Facts) -> dict[str, Any]:
+def _env(
+    source: Path, config: RunConfig, variables: Mapping[str, str], facts: Facts, result: Mapping[str, Any]
+) -> dict[str, Any]:
     from . import __version__
 
     simulated = {name: variables[name] for name in _SIMULATED_ACCEPTANCE if name in variables}
@@ -175,6 +181,7 @@ def _env(source: Path, config: RunConfig, variables: Mapping[str, str], facts: F
             "from": source.name,
             "server_log_sha256": _sha256(source / "server.log"),
             "facts_source": facts.source,
+            "note": result.get("note"),
         },
         "machine": {"gpu": facts.gpu, **facts.machine},
         "environment": dict(variables),
@@ -185,16 +192,14 @@ def _env(source: Path, config: RunConfig, variables: Mapping[str, str], facts: F
     }
 
 
-def _status(
+def _notes(
     result: Mapping[str, Any],
     variables: Mapping[str, str],
     traces: Sequence[RequestTrace],
     probes: Sequence[Probe],
     facts: Facts,
-    ending: Ending,
-) -> RunStatus:
-    marks = {key[2:-2]: value for key, value in result.items() if key.startswith("t_") and key.endswith("_s")}
-    total_s = marks.pop("total", None)
+) -> list[str]:
+    """What the recording itself tells that a reader of its figures must know."""
     notes = [text for name, text in facts.notes.items() if name in variables]
     for name in _SIMULATED_ACCEPTANCE:
         if name in variables:
@@ -204,8 +209,16 @@ def _status(
             )
     if not traces and not probes:
         notes.append("load only: no request was sent, so there are no latencies")
-    if "note" in result:
-        notes.append(f"phases: {result['note']}")
+    own = str(result.get("note", ""))
+    notes.append(facts.reworded.get(own, f"the recording's own note: {own}" if own else ""))
+    return [note for note in notes if note]
+
+
+def _status(
+    result: Mapping[str, Any], traces: Sequence[RequestTrace], ending: Ending, notes: Sequence[str]
+) -> RunStatus:
+    marks = {key[2:-2]: value for key, value in result.items() if key.startswith("t_") and key.endswith("_s")}
+    total_s = marks.pop("total", None)
     phases = {"start": marks["ready"]} if "ready" in marks else {}
     for step in dict.fromkeys(trace.step for trace in traces):
         ends = [trace.sent_s + (trace.end_s or 0.0) for trace in traces if trace.step == step]

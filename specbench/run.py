@@ -166,7 +166,7 @@ def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
     notes.append(f"replay of the record {replayed.name}, {pace}; all times of requests are in recorded time")
     if not workload.load_only and not replayed.requests():
         notes.append("the replayed record is load only: no request was recorded, so the workload has no latencies")
-    notes += [note for note in replayed.status.notes if not note.startswith(("phases:", "load only:", "replay of"))]
+    notes += [note for note in replayed.status.notes if not note.startswith(("load only:", "replay of"))]
     return notes
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from specbench.caveats import RANDOM_WEIGHTS
 from specbench.errors import RecordError
 from specbench.importing import Facts, import_all, import_folder, load_facts
 from specbench.record import RunRecord
@@ -111,6 +114,43 @@ def test_a_run_without_requests_is_load_only_and_says_so(tmp_path: Path) -> None
     assert record.requests() == ()
     assert record.config.workload.requests == 0
     assert any(note.startswith("load only: ") for note in record.status.notes)
+
+
+def test_the_recordings_own_note_is_kept_and_may_be_put_in_plain_words(tmp_path: Path) -> None:
+    note = {"result.json": '{"name": "n", "version": "0516", "status": "ready", "note": "t_x is odd"}'}
+    for number, (reworded, told) in enumerate(
+        [
+            ({}, ["the recording's own note: t_x is odd"]),
+            ({"t_x is odd": "times of x are odd"}, ["times of x are odd"]),
+            ({"t_x is odd": ""}, []),
+        ]
+    ):
+        source = foreign(tmp_path / f"in{number}")
+        (source / "result.json").write_text(note["result.json"])
+        record = import_folder(source, tmp_path / f"out{number}", replace(FACTS, reworded=reworded))
+        own = [text for text in record.status.notes if not text.startswith("load only: ") and text != "it waited"]
+        assert own == told
+        assert record.env["imported"]["note"] == "t_x is odd"
+
+
+def test_random_weights_are_a_note(tmp_path: Path) -> None:
+    command = "/usr/bin/python3 -m sglang.launch_server --model-path /m/target {} --max-running-requests 8"
+    flags = (("--load-format dummy", True), ("--load-format=dummy", True), ("--load-format auto", False))
+    for number, (flag, expected) in enumerate(flags):
+        source = foreign(tmp_path / f"in{number}", command__txt=command.format(flag))
+        record = import_folder(source, tmp_path / f"out{number}", FACTS)
+        assert (record.status.notes[0] == RANDOM_WEIGHTS) is expected
+
+
+@pytest.mark.parametrize("folder", [f for f in sorted(RECORDS.iterdir()) if f.is_dir()], ids=lambda f: f.name)
+def test_the_notes_of_the_shipped_records_are_plain(folder: Path) -> None:
+    record = RunRecord.open(folder)
+    assert record.status.notes[0] == RANDOM_WEIGHTS  # all of them were made with --load-format dummy
+    text = " ".join(record.status.notes)
+    assert "gate" not in text and "t_*" not in text
+    held_back = "start-up times are not meaningful in this recording: the server was held back until the previous one"
+    assert (held_back in text) is ("SPECBENCH_GATE" in record.env["environment"])
+    assert record.env["imported"]["server_log_sha256"] == hashlib.sha256(record.log_bytes()).hexdigest()
 
 
 def test_simulated_acceptance_is_kept_and_shown() -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from specbench import environment, latency, machine
+from specbench import environment, latency, machine, show
 from specbench.caveats import RANDOM_WEIGHTS
 from specbench.config import RunConfig
 from specbench.errors import ConfigError, LaunchError
 from specbench.machine import Gpu, GpuState
 from specbench.record import RunRecord
 from specbench.run import run
+from specbench.studies import study
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -64,6 +65,7 @@ def test_a_served_run_leaves_a_record_in_recorded_time(tmp_path: Path) -> None:
     assert replay["sha256"] == RunRecord.open(RECORDS / "dflash_r8").sha256()
     assert record.env["machine"]["driver"] == "580.159.04"  # the recorded machine, not this one
     assert any("all times of requests are in recorded time" in note for note in record.status.notes)
+    assert "7 of these requests have no counterpart in the recording" in show.latency(study(record.folder)).text
     assert ("conc8-in1024", 8, 8) in told and ("stop", 0, 1) in told
 
 

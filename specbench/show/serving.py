@@ -43,7 +43,10 @@ def latency(study: Study) -> Shown:
         parts += [code_lines(errors, label="errors of requests")]
     inexact = sum(step.inexact or 0 for step in steps)
     if inexact:
-        text = f"Requests that were never recorded like this, answered from the nearest recorded one: {inexact}."
+        text = (
+            f"{inexact} of these requests have no counterpart in the recording (more requests, or other lengths, than "
+            "were recorded). Their times are those of the most similar recorded request."
+        )
         parts.append(paragraph(text, tone="warn"))
     return joined(parts)
 
