@@ -15,6 +15,7 @@ from .errors import RecordError, SpecbenchError
 from .notebooks import execute, source
 from .record import RunRecord
 from .studies import RUN_NOTEBOOK, is_run, why_missing
+from .units import counted
 
 DIAGNOSIS_NOTEBOOK = "3_diagnose.ipynb"
 ANALYSIS_NOTEBOOK = "4_analysis.ipynb"
@@ -60,25 +61,18 @@ def build(
 
 def write_run(folder: Path) -> str | None:
     """The two pages of one run; what went wrong, or None."""
-    from .show.run import provenance
-
     back = ("← all runs", f"../{INDEX}")
     try:
-        record = RunRecord.open(folder)
+        RunRecord.open(folder)
     except RecordError as error:
         return _write_missing(folder, why_missing(folder) or str(error), back)
-    about = provenance(record)
     problem = execute(source(DIAGNOSIS_NOTEBOOK), folder / DIAGNOSIS_NOTEBOOK, {"record": str(folder)})
     links = [back]
     if (folder / RUN_NOTEBOOK).is_file():
         links.append(("how it ran", RUN_PAGE))
-        run_page = pages.Page(
-            title=f"{folder.name}: how it ran", provenance=about, links=(back, ("diagnosis", INDEX)), legend=""
-        )
+        run_page = pages.Page(title=f"{folder.name}: how it ran", links=(back, ("diagnosis", INDEX)), legend="")
         pages.write(folder / RUN_NOTEBOOK, folder / RUN_PAGE, run_page)
-    pages.write(
-        folder / DIAGNOSIS_NOTEBOOK, folder / INDEX, pages.Page(title=folder.name, provenance=about, links=tuple(links))
-    )
+    pages.write(folder / DIAGNOSIS_NOTEBOOK, folder / INDEX, pages.Page(title=folder.name, links=tuple(links)))
     return problem
 
 
@@ -106,7 +100,7 @@ def write_index(root: Path) -> str | None:
     known = listing.read(root)
     page = pages.Page(
         title=f"{known.campaign if known is not None else root.name}: asked, resolved, served",
-        provenance=f"{sum(is_run(folder) for folder in listing.run_folders(root))} runs in {root.name}",
+        provenance=f"{counted(sum(is_run(folder) for folder in listing.run_folders(root)), 'run')} in {root.name}",
     )
     if problem is None:
         pages.write(root / ANALYSIS_NOTEBOOK, root / INDEX, page)

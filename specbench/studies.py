@@ -44,6 +44,12 @@ class Study:
         return self.record.config.memory.max_running_requests
 
     @property
+    def wanted(self) -> int | None:
+        """Asked per attention-DP rank, the unit in which the engine resolves and a prediction counts."""
+        parallel = self.record.config.parallel
+        return self.asked // parallel.dp_size if self.asked and parallel.enable_dp_attention else self.asked
+
+    @property
     def resolved(self) -> int | None:
         """Requests at once that the engine settled on, as it logged."""
         return self.diagnosis.pools.running_requests

@@ -70,14 +70,14 @@ Outcome = Literal[
 
 #: How a run is summed up. JSON has these names; text has them with a space for the underscore.
 OUTCOMES: dict[Outcome, str] = {
-    "served": "answered requests, with as many at once as asked",
-    "capped": "runs fewer requests at once than asked, and no error says so",
-    "started": "started as asked; nothing was sent",
-    "unanswered": "started, and answered none of the requests that were sent",
-    "refused": "did not start",
-    "crashed": "died after the start",
-    "timed_out": "was not ready in time",
-    "no_record": "the run itself failed; nothing is known of the server",
+    "served": "as many at once as asked, and answers came",
+    "capped": "fewer at once than asked, and no error says so",
+    "started": "as asked, but nothing was sent",
+    "unanswered": "no request that was sent was answered",
+    "refused": "the server did not start",
+    "crashed": "the server died",
+    "timed_out": "the server was not ready in time",
+    "no_record": "the run itself failed",
     "unknown": "the log ends before it tells",
 }
 

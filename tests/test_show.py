@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from specbench import show
+from specbench import latency, show
 from specbench.budget import predict
+from specbench.caveats import RANDOM_WEIGHTS
 from specbench.engines.contract import Line
 from specbench.params import load_run
-from specbench.show.figures import amount_cell, change_text, interval_cell, setting_text
+from specbench.record import RunRecord
+from specbench.show.figures import amount_cell, change_text, interval_cell, remedy_cell, setting_text
 from specbench.show.findings import clipped
+from specbench.show.run import provenance, served_cell
+from specbench.show.serving import _spread
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
 from specbench.studies import study
 from specbench.units import GIB, Interval
@@ -27,6 +31,14 @@ def test_a_table_prints_whole_numbers_and_shows_thousands() -> None:
     assert '<td class="num short">87,061</td>' in shown.html
     assert '<td class="muted">not logged</td>' in shown.html
     assert '<th scope="col" class=num>tokens</th>' in shown.html
+
+
+def test_a_wide_table_says_so_and_a_stacked_one_names_its_cells() -> None:
+    assert '<div class="table-wrap" ' in table(["a"] * 4, []).html
+    assert '<div class="table-wrap many" ' in table(["a"] * 5, []).html
+    stacked = table(["run", "<b>"], [["a", 1]], stack=True).html
+    assert '<div class="table-wrap stack" ' in stacked
+    assert '<td data-label="&lt;b&gt;" class="num short">1</td>' in stacked
 
 
 def test_a_notebook_shows_the_html_and_a_terminal_the_text() -> None:
@@ -74,9 +86,16 @@ def test_a_link_is_quoted() -> None:
 
 def test_the_configuration_lists_what_is_set_and_nothing_else() -> None:
     text = str(show.configuration(load_run(ROOT / "params" / "story" / "tp1-4.yaml")))
-    assert "max_running_requests: 4" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["max_running_requests", "4"] in lines  # a key per row, under its section
+    assert ["memory", "mem_fraction_static", "0.75"] in lines
     assert "page_size" not in text
-    assert "as the engine's defaults" not in text.split("parallel")[0]
+
+
+def test_flags_of_the_engine_are_rows_of_their_own() -> None:
+    lines = str(show.configuration(load_run(ROOT / "params" / "recordings" / "dflash_r8.yaml"))).splitlines()
+    assert ["args.load-format", "dummy"] in [line.split() for line in lines]
+    assert max(len(line) for line in lines) < 80
 
 
 def test_a_budget_says_predicted_basis_and_what_the_engine_would_say() -> None:
@@ -104,10 +123,14 @@ def test_a_value_that_cannot_be_tried_is_a_row_with_the_reason() -> None:
     ("name", "expected"),
     [
         ("dflash_r8", "Capped: 8 requests at once asked, 1 resolved, 1 served at once."),
-        ("nospec_r8", "Served: 8 requests at once asked, 8 resolved, 8 served."),
+        ("nospec_r8", "Served: 8 requests at once asked, 8 resolved, 8 served at once."),
         ("0512_dflash_r8", "Refused: 8 requests at once asked, none served: the server did not start."),
-        ("0512_dflash_r4_exact", "Served: 4 asked, 4 resolved; no request was sent (load-only run)."),
-        ("nospec_defaults", "Served: as many as fit asked, 43 resolved; no request was sent (load-only run)."),
+        ("0512_dflash_r4_exact", "Started: 4 requests at once asked, 4 resolved; no request was sent (load-only run)."),
+        ("nospec_defaults", "Started: As many as fit asked, 43 resolved; no request was sent (load-only run)."),
+        (
+            "nextn_r4_full",
+            "Crashed: 4 requests at once asked, 4 resolved; no request answered before the server died.",
+        ),
     ],
 )
 def test_the_headline_is_one_sentence(name: str, expected: str) -> None:
@@ -129,6 +152,54 @@ def test_ranks_that_agree_share_a_row() -> None:
     assert "TP0 to TP3" in slots[0]
 
 
+def test_what_a_configuration_does_not_have_is_no_row() -> None:
+    without = study(RECORDS / "nospec_r8")
+    for text in (str(show.reconciliation(without)), str(show.reconciliation_verdict(without))):
+        assert "weights" in text
+        assert "draft" not in text
+        assert "scratch" not in text
+    # what was predicted and not logged stays: it may have been missed
+    assert "draft_kv" in str(show.reconciliation(study(RECORDS / "0512_dflash_r8")))
+
+
+def test_none_was_served_is_said_in_words() -> None:
+    refused, crashed = study(RECORDS / "0512_dflash_r8"), study(RECORDS / "nextn_r4_full")
+    assert served_cell(refused).text == "none (did not start)"
+    assert served_cell(crashed).text == "none"
+    row = next(line for line in str(show.served_table(crashed)).splitlines() if line.startswith("running_requests"))
+    assert row.split()[-1] == "none"
+
+
+def test_to_ask_for_less_is_no_green_remedy() -> None:
+    capped = study(RECORDS / "dflash_r8")
+    less = next(
+        remedy
+        for finding in capped.diagnosis.findings
+        for remedy in finding.remedies
+        if dict(remedy.set) == {"memory.max_running_requests": 1}
+    )
+    shown = remedy_cell(less, capped.wanted)
+    assert (shown.text, shown.tone) == ("serves 1 (fewer than asked)", "warn")
+    assert remedy_cell(less, None).text == remedy_cell(less, 1).text == "serves"
+
+
+def test_random_weights_are_said_where_the_figures_are() -> None:
+    capped, plain = study(RECORDS / "dflash_r8"), study(RECORDS / "nospec_r8")
+    assert (
+        show.overview(capped).html.count(f'<p class="caveat">{RANDOM_WEIGHTS[0].upper()}{RANDOM_WEIGHTS[1:]}.</p>') == 1
+    )
+    assert "say nothing about a trained draft model" in show.latency(capped).html
+    assert "trained" not in show.latency(plain).html  # without speculation the weights decide no time
+
+
+def test_where_figures_come_from_is_said_once_and_only_of_what_was_seen() -> None:
+    capped = study(RECORDS / "dflash_r8")
+    assert show.overview(capped).html.count("specbench 0.1.0") == 1
+    assert "on 1 × NVIDIA H200" in provenance(capped.record)
+    unseen = RunRecord(capped.record.folder, capped.record.status, capped.record.config, {})
+    assert "asked for 1 × h200, which no record confirms" in provenance(unseen)
+
+
 def test_a_run_without_findings_says_so_and_counts_what_is_off() -> None:
     text = str(show.findings(study(RECORDS / "0512_dflash_r4_exact")))
     assert text == "No finding: nothing was refused, capped or spoiled. Figures off the prediction: 0."
@@ -138,12 +209,31 @@ def test_lines_that_nobody_could_read_are_shown() -> None:
     whole = study(RECORDS / "0512_dflash_r8")
     unread = Line(line=7, text="KV Cache is allocated. <b>")
     shown = show.findings(replace(whole, diagnosis=replace(whole.diagnosis, unread=(unread,))))
-    assert "1 lines look like figures" in shown.text
+    assert "1 line looks like a figure but fits no known form" in shown.text
     assert "KV Cache is allocated. &lt;b&gt;" in shown.html
 
 
 def test_latency_of_a_run_without_requests_says_so() -> None:
     assert "No request was sent" in str(show.latency(study(RECORDS / "0512_dflash_r8")))
+
+
+def test_few_requests_have_a_range_and_many_have_percentiles() -> None:
+    two, ten = latency.distribution([0.1, 0.3]), latency.distribution([float(value) for value in range(1, 12)])
+    assert _spread(two, 1.0, 2).printed == "0.20 (n=2: 0.10 to 0.30)"
+    assert _spread(ten, 1.0, 1).printed == "6.0 (p90 10.0, p99 10.9)"
+    assert _spread(latency.distribution([0.5]), 1.0, 2).printed == "0.50 (n=1)"
+
+
+def test_the_course_of_a_run_counts_what_was_answered() -> None:
+    text = str(show.course(study(RECORDS / "nextn_r4_full").record))
+    rows = {line.split()[0]: line.split()[2:] for line in text.splitlines() if line.startswith(("warm", "seq", "conc"))}
+    assert rows == {
+        "warmup": ["1", "of", "1"],
+        "warmup2": ["0", "of", "4"],  # here it died
+        "seq1": ["0", "of", "2"],
+        "conc4": ["0", "of", "4"],
+    }
+    assert "How it ended: ended while serving: RuntimeError" in text
 
 
 def test_failed_requests_are_quoted() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from .campaign import campaign, runs_table, runs_verdict, story
+from .campaign import campaign, runs_table, runs_verdict
 from .findings import findings, unread_lines
 from .predict import budget, budget_verdict, configuration, what_if
-from .run import headline, notes, overview, reconciliation, reconciliation_verdict, served_table
-from .serving import latency, log_tail
+from .reconciliation import reconciliation, reconciliation_verdict
+from .run import headline, notes, overview, served_table
+from .serving import course, latency, log_tail
 from .shown import Cell, Shown, table
+from .story import opening
 
 __all__ = [
     "Cell",
@@ -16,18 +18,19 @@ __all__ = [
     "budget_verdict",
     "campaign",
     "configuration",
+    "course",
     "findings",
     "headline",
     "latency",
     "log_tail",
     "notes",
+    "opening",
     "overview",
     "reconciliation",
     "reconciliation_verdict",
     "runs_table",
     "runs_verdict",
     "served_table",
-    "story",
     "table",
     "unread_lines",
     "what_if",

@@ -1,34 +1,21 @@
-"""Many runs: the story in sentences, then one row each, asked → resolved → served, with the reason."""
+"""Many runs: the opening in sentences, then one row each, asked → resolved → served, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 
-from ..diagnose import Finding, Remedy
 from ..frames.serving import load_name
 from ..listing import read
-from ..proofs import Proof, proofs
 from ..studies import Collection, Missing, Study
-from .figures import amount_cell, change_text, verdict_cell
-from .findings import differences, reached
+from .figures import amount_cell, outcome_cell
 from .run import served_cell
-from .shown import Cell, Shown, Value, joined, paragraph, table
-
-_WORDS = {
-    "served": "served what was asked",
-    "capped": "served fewer at once than asked, without an error",
-    "refused": "did not start",
-    "crashed": "died after the start",
-    "timed_out": "were not ready in time",
-    "unknown": "ended without saying how",
-}
-_MAX_CAUSE = 150
+from .shown import Cell, Shown, Value, joined, table
+from .story import first_sentence, main_finding, opening
 
 
 def campaign(collection: Collection) -> Shown:
-    """What happened in a sentence per outcome, which remedies were proved, the table of all runs."""
-    return joined([_counts(collection), story(collection), runs_table(collection)])
+    """What the campaign shows, every shortfall with its remedy, the table of all runs."""
+    return joined([opening(collection), runs_table(collection)])
 
 
 def runs_table(collection: Collection) -> Shown:
@@ -39,9 +26,6 @@ def runs_table(collection: Collection) -> Shown:
     ]
     headers = [
         "run",
-        "SGLang",
-        "speculation",
-        "TP",
         "asked",
         "resolved",
         "served",
@@ -58,7 +42,7 @@ def runs_table(collection: Collection) -> Shown:
         f"All figures from 'resolved' to 'TPOT' are {origins}. TTFT and TPOT: medians at the heaviest load. "
         "Prediction: figures that lie in the predicted interval."
     )
-    return table(headers, rows, caption=caption)
+    return table(headers, rows, caption=caption, stack=True)
 
 
 def runs_verdict(collection: Collection) -> Shown:
@@ -67,10 +51,10 @@ def runs_verdict(collection: Collection) -> Shown:
         [
             study.name,
             study.record.config.engine.version,
-            study.outcome,
+            outcome_cell(study.outcome),
             amount_cell(study.asked, "count", unknown="not given"),
             study.resolved,
-            study.served,
+            served_cell(study),
             study.diagnosis.pools.state_slots,
             study.diagnosis.pools.kv_tokens,
             _reconciled(study).printed,
@@ -84,16 +68,15 @@ def runs_verdict(collection: Collection) -> Shown:
 def _row(study: Study, linked: bool) -> list[Value]:
     config, found = study.record.config, study.diagnosis
     load, ttft, tpot = heaviest(study)
+    below = f"{config.engine.version} · {config.speculative.algorithm} · TP {config.parallel.tp_size}"
+    finding = main_finding(study)
     return [
-        _name(study.name, linked),
-        config.engine.version,
-        config.speculative.algorithm,
-        config.parallel.tp_size,
+        _name(study.name, linked, below),
         amount_cell(study.asked, "count", unknown="not given"),
         study.resolved,
         served_cell(study),
-        verdict_cell(study.outcome),
-        Cell(text=_cause(study), wide=True),
+        outcome_cell(study.outcome),
+        Cell(text=first_sentence(finding.cause) if finding is not None else "", wide=True),
         found.pools.state_slots,
         found.pools.kv_tokens,
         _decimal(ttft, 1.0, 2, load),
@@ -103,26 +86,13 @@ def _row(study: Study, linked: bool) -> list[Value]:
 
 
 def _missing_row(missing: Missing, linked: bool) -> list[Value]:
-    blank = Cell(text="", plain="")
-    why = Cell(text=_first_sentence(missing.error), tone="bad", wide=True, title=missing.error)
-    return [_name(missing.name, linked), *([blank] * 6), Cell(text="no record", tone="bad"), why, *([blank] * 5)]
+    blank = Cell(text="", plain="", number=True)
+    why = Cell(text=first_sentence(missing.error), tone="bad", wide=True, title=missing.error)
+    return [_name(missing.name, linked), *([blank] * 3), outcome_cell("no_record"), why, *([blank] * 5)]
 
 
-def _name(name: str, linked: bool) -> Cell:
-    return Cell(text=name, href=f"{name}/index.html" if linked else None)
-
-
-def _cause(study: Study) -> str:
-    first = next((finding for finding in study.diagnosis.findings if finding.severity != "notice"), None)
-    return _first_sentence(first.cause) if first is not None else ""
-
-
-def _first_sentence(text: str) -> str:
-    """Enough to tell rows apart; the run's page has the whole text."""
-    line = " ".join(text.split())
-    sentence, dot, _ = line.partition(". ")
-    sentence += "." if dot else ""
-    return sentence if len(sentence) <= _MAX_CAUSE else sentence[:_MAX_CAUSE].rsplit(" ", 1)[0] + " …"
+def _name(name: str, linked: bool, below: str | None = None) -> Cell:
+    return Cell(text=name, href=f"{name}/index.html" if linked else None, below=below)
 
 
 def _reconciled(study: Study) -> Cell:
@@ -141,7 +111,7 @@ def heaviest(study: Study) -> tuple[str, float | None, float | None]:
     """Of the step with the heaviest load: its name, median time to first token and per output token, in seconds."""
     steps = [step for step in study.latency.measured if step.ok]
     if not steps:
-        return "nothing answered" if study.latency.measured else "nothing sent", None, None
+        return "none answered" if study.latency.measured else "nothing sent", None, None
     step = max(steps, key=lambda one: (one.concurrency or 0, one.request_rate or 0.0))
     ttft, tpot = step.ttft_s, step.tpot_s
     name = load_name(step.concurrency, step.request_rate)
@@ -152,64 +122,6 @@ def _decimal(value: float | None, scale: float, digits: int, load: str) -> Cell:
     if value is None:
         return Cell(text=load, tone="muted")
     return Cell(text=f"{value * scale:,.{digits}f}", number=True, title=load)
-
-
-def _counts(collection: Collection) -> Shown:
-    counts = {word: sum(study.outcome == outcome for study in collection.studies) for outcome, word in _WORDS.items()}
-    parts = [f"{count} {word}" for word, count in counts.items() if count]
-    if collection.missing:
-        parts.append(f"{len(collection.missing)} left no record")
-    return paragraph(f"{len(collection.entries)} configurations: {'; '.join(parts)}.")
-
-
-def story(collection: Collection) -> Shown:
-    """Every run that did not get what was asked and whose remedy another run tried: what happened, why, the proof."""
-    linked = read(collection.folder) is not None
-    html, text = [], []
-    for study, finding, remedy, tried in _proved(collection):
-        predicted = remedy.predicted.get("running_requests")
-        said = "not predicted" if predicted is None else f"predicted: {predicted} at once"
-        change = change_text(dict(remedy.set))
-        asked = "As many as fit" if study.asked is None else f"{study.asked} asked"
-        before, after = f"{asked}, {study.outcome}. {_first_sentence(finding.cause)} Remedy: ", f" ({said}). Tried by "
-        runs = [next(other for other in collection.studies if other.record is one.record) for one in tried]
-        also = [f" (with {differences(one)})" if one.other else "" for one in tried]
-        html.append(
-            f"<li>{_link(study, linked)}: {escape(before)}<code>{escape(change)}</code>{escape(after)}"
-            + "; and by ".join(
-                f"{_link(run, linked)}: <strong>{escape(reached(run))}</strong>{escape(more)}"
-                for run, more in zip(runs, also, strict=True)
-            )
-            + ".</li>"
-        )
-        proved = "; and by ".join(f"{run.name}: {reached(run)}{more}" for run, more in zip(runs, also, strict=True))
-        text.append(f"- {study.name}: {before}{change}{after}{proved}.")
-    return Shown(f'<ul class="story">{"".join(html)}</ul>' if html else "", "\n".join(text))
-
-
-def _link(study: Study, linked: bool) -> str:
-    name = f"<strong>{escape(study.name)}</strong>"
-    return f'<a href="{escape(study.name)}/index.html">{name}</a>' if linked else name
-
-
-def _proved(collection: Collection) -> Iterator[tuple[Study, Finding, Remedy, list[Proof]]]:
-    """Of each run that did not get what was asked, the remedy with the closest proof, and that proof.
-
-    When the closest run was sent nothing, the closest one that answered requests is given beside it.
-    """
-    for study in collection.studies:
-        if study.outcome == "served":
-            continue
-        records = [other.record for other in collection.studies if other is not study]
-        best: tuple[Finding, Remedy, list[Proof]] | None = None
-        for finding in study.diagnosis.findings:
-            for remedy in finding.remedies:
-                tried = proofs(remedy, study.record.config, records)
-                if tried and (best is None or len(tried[0].other) < len(best[2][0].other)):
-                    answered = [one for one in tried[1:] if one.record.requests() and not tried[0].record.requests()]
-                    best = finding, remedy, [tried[0], *answered[:1]]
-        if best is not None:
-            yield study, *best
 
 
 def missing_notice(error: str) -> Shown:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..terms import Verdict
+from ..diagnose import Finding, Remedy
+from ..outcome import in_words
+from ..terms import Outcome, Verdict
 from ..units import Interval, format_gib
 from .shown import Cell, Tone
 
@@ -14,16 +16,60 @@ _VERDICT_TONES: dict[str, Tone] = {
     "not logged": "muted",
     "not predicted": "muted",
     "serves": "good",
+    "capped": "warn",
+    "refused": "bad",
+}
+_OUTCOME_TONES: dict[Outcome, Tone] = {
     "served": "good",
     "capped": "warn",
+    "unanswered": "bad",
     "refused": "bad",
     "crashed": "bad",
     "timed_out": "bad",
+    "no_record": "bad",
 }
 
 
 def verdict_cell(word: str) -> Cell:
-    return Cell(text=word.replace("_", " "), tone=_VERDICT_TONES.get(word, "plain"))
+    return Cell(text=word, tone=_VERDICT_TONES.get(word, "plain"))
+
+
+def outcome_cell(outcome: Outcome) -> Cell:
+    """The word for how a run ended; `started` claims nothing, so it has no colour."""
+    return Cell(text=in_words(outcome), tone=_OUTCOME_TONES.get(outcome, "plain"))
+
+
+def asked_text(asked: int | None) -> str:
+    """'8 asked'."""
+    return "as many as fit asked" if asked is None else f"{asked:,} asked"
+
+
+def falls_short(remedy: Remedy, wanted: int | None) -> bool:
+    """Whether a remedy gives fewer requests at once than were asked for."""
+    running = remedy.predicted.get("running_requests")
+    return wanted is not None and running is not None and running < wanted
+
+
+def remedy_cell(remedy: Remedy, wanted: int | None) -> Cell:
+    """'serves', or 'serves 1 (fewer than asked)': to ask for less is not to get what was asked."""
+    if falls_short(remedy, wanted):
+        return Cell(text=f"serves {remedy.predicted['running_requests']} (fewer than asked)", tone="warn")
+    return verdict_cell(remedy.verdict)
+
+
+def is_overflow(finding: Finding) -> bool:
+    """Whether requests were too long, whatever their number."""
+    return finding.id in ("context-overflow", "pool-overflow")
+
+
+def effect_text(remedy: Remedy, wanted: int | None, finding: Finding) -> str:
+    """What a remedy is predicted to give, in the figure that fell short: requests at once, or the longest input."""
+    longest, running = remedy.predicted.get("max_input_tokens"), remedy.predicted.get("running_requests")
+    if is_overflow(finding) and longest is not None:
+        return f"inputs of up to {longest:,} tokens"
+    if running is None:
+        return remedy.verdict
+    return f"{running:,} at once" + (", fewer than asked" if falls_short(remedy, wanted) else "")
 
 
 def verdict_words(verdicts: tuple[Verdict, ...]) -> str:

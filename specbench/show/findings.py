@@ -10,12 +10,13 @@ from html import escape
 
 from ..diagnose import Finding, Remedy
 from ..engines.contract import Line
+from ..outcome import in_words
 from ..proofs import Proof, proofs
 from ..record import RunRecord
 from ..studies import Study
 from ..studies import study as study_of
-from ..units import format_count
-from .figures import amount_cell, change_text, setting_text, verdict_cell
+from ..units import counted, format_count
+from .figures import amount_cell, change_text, remedy_cell, setting_text
 from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table
 
 #: A log line may be 10 kB (server_args); evidence shows its beginning.
@@ -56,7 +57,7 @@ def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunReco
     tried = [proofs(remedy, study.record.config, others) for remedy in remedies]
     # What somebody tried comes first: it is more than a prediction.
     order = sorted(range(len(remedies)), key=lambda number: not tried[number])
-    rows = [_remedy_row(remedies[number], tried[number]) for number in order]
+    rows = [_remedy_row(remedies[number], tried[number], study) for number in order]
     headers = ["remedy", "requests", "slots", "KV tokens", "verdict", "what it costs", "tried in this campaign"]
     if not others:
         headers, rows = headers[:-1], [row[:-1] for row in rows]
@@ -64,14 +65,14 @@ def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunReco
     return table(headers, rows, caption=f"Remedies, their effect predicted from {basis}")
 
 
-def _remedy_row(remedy: Remedy, tried: Sequence[Proof]) -> list[Value]:
+def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Study) -> list[Value]:
     limits = [
         amount_cell(remedy.predicted.get(limit), "count", unknown="not predicted")
         for limit in ("running_requests", "state_slots", "kv_tokens")
     ]
     cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
     change = Cell(text=change_text(dict(remedy.set)), code=True, below=remedy.flags or None)
-    return [change, *limits, verdict_cell(remedy.verdict), Cell(text=cost, wide=True), proof_cell(tried)]
+    return [change, *limits, remedy_cell(remedy, study.wanted), Cell(text=cost, wide=True), proof_cell(tried)]
 
 
 def proof_cell(tried: Sequence[Proof]) -> Cell:
@@ -90,13 +91,19 @@ def proof_cell(tried: Sequence[Proof]) -> Cell:
 
 
 def reached(run: Study) -> str:
-    """'served 4 of 4', or 'resolved 4 of 4, nothing sent'."""
-    asked = "as many as fit" if run.asked is None else str(run.asked)
+    """'served 4 of 4', 'resolved 4 of 4, nothing sent', 'resolved 7 of 8, none of 2 requests answered', 'refused'."""
     if run.outcome in ("refused", "crashed", "timed_out", "unknown"):
-        return f"{run.outcome.replace('_', ' ')}, {asked} asked"
-    if run.served is None:
-        return f"started, {format_count(run.resolved)} of {asked} resolved, nothing sent"
-    return f"served {run.served} of {asked}"
+        return in_words(run.outcome)
+    of_asked = "" if run.asked is None else f" of {run.asked:,}"
+    resolved = f"resolved {format_count(run.resolved)}{of_asked}"
+    if run.outcome == "unanswered":
+        return f"{resolved}, none of {counted(run.diagnosis.sent or 0, 'request')} answered"
+    if not run.diagnosis.answered:
+        return f"{resolved}, nothing sent"
+    if run.served is None or (run.resolved is not None and run.served < run.resolved):
+        seen = "" if run.served is None else f", {run.served:,} seen at once"
+        return f"{resolved}{seen}, {run.diagnosis.answered} of {counted(run.diagnosis.sent or 0, 'request')} answered"
+    return f"served {run.served:,}{of_asked}"
 
 
 def differences(tried: Proof) -> str:
@@ -111,7 +118,8 @@ def unread_lines(study: Study) -> Shown:
     lines: Sequence[Line] = study.diagnosis.unread
     if not lines:
         return Shown("", "")
-    note = paragraph(f"{len(lines)} lines look like figures but fit no known form of this engine:", tone="warn")
+    look = "looks like a figure but fits" if len(lines) == 1 else "look like figures but fit"
+    note = paragraph(f"{counted(len(lines), 'line')} {look} no known form of this engine:", tone="warn")
     return joined([note, code_lines([(line.line, clipped(line.text)) for line in lines[:20]], label="unread lines")])
 
 

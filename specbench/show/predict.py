@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -16,17 +16,27 @@ from .shown import Cell, Shown, Value, joined, paragraph, table
 
 
 def configuration(config: RunConfig) -> Shown:
-    """What is set, section by section; what is left to the engine is not listed."""
+    """What is set, a key per row; what is left to the engine is not listed."""
     rows: list[list[Value]] = []
     for name in RunConfig.model_fields:
         value = getattr(config, name)
-        if isinstance(value, Section):
-            # Fields that were not given are equal to their defaults: what is left is what a person wrote.
-            given = value.model_dump(mode="json", exclude_defaults=True)
-            rows.append([name, Cell(text=setting_text(given) if given else "as the engine's defaults", wide=True)])
+        # Fields that were not given are equal to their defaults: what is left is what a person wrote.
+        given = value.model_dump(mode="json", exclude_defaults=True) if isinstance(value, Section) else {"": value}
+        keys = list(_flat(given))
+        rows += [
+            [name if number == 0 else "", Cell(text=key, code=bool(key)), setting_text(inner)]
+            for number, (key, inner) in enumerate(keys)
+        ]
+    return table(["section", "key", "value"], rows)
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """{'args': {'load-format': 'dummy'}} as ('args.load-format', 'dummy')."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", leaf) for inner, leaf in _flat(value))
         else:
-            rows.append([name, setting_text(value)])
-    return table(["section", "set"], rows)
+            yield key, value
 
 
 def budget(found: MemoryBudget) -> Shown:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 
+from ..caveats import random_weights
 from ..frames.serving import load_name
-from ..latency import Distribution, StepLatency
+from ..latency import FEW, Distribution, StepLatency
 from ..logtext import as_text, blocks, clean
 from ..record import RunRecord
 from ..studies import Study
 from .figures import amount_cell
 from .findings import clipped
-from .shown import Cell, Shown, Value, code_lines, joined, paragraph, table
+from .shown import Cell, Shown, Value, banner, code_lines, joined, paragraph, table
+
+_RANDOM = "Random weights: TPOT, output tokens/s and acceptance length say nothing about a trained draft model."
 
 
 def latency(study: Study) -> Shown:
-    """Times per step with their percentiles; failed requests are counted with their texts."""
+    """Times per step with their spread; failed requests are counted with their texts."""
     steps = study.latency.rows
     if not steps:
         return paragraph(
@@ -29,23 +32,26 @@ def latency(study: Study) -> Shown:
         "output tokens asked",
         f"answered ({origin})",
         "failed",
-        "TTFT s p50 / p90 / p99",
-        "TPOT ms p50 / p90 / p99",
-        "end to end s p50 / p99",
+        "TTFT s",
+        "TPOT ms",
+        "end to end s",
         "output tokens/s",
         "acceptance length",
     ]
-    shown = table(headers, [_row(step) for step in steps])
+    caption = f"Times: median, below it the 90th and 99th percentile; of fewer than {FEW} requests (n) the whole range"
+    shown = table(headers, [_row(step) for step in steps], caption=caption)
     errors = [(None, f"{step.step}: {count} × {clipped(text)}") for step in steps for text, count in step.errors]
     parts = [shown]
+    if random_weights(study.record.config) and study.record.config.speculative.algorithm != "none":
+        parts.append(banner(_RANDOM))
     if errors:
         parts += [paragraph("Failed requests, in the engine's or the connection's own words:", tone="bad")]
         parts += [code_lines(errors, label="errors of requests")]
     inexact = sum(step.inexact or 0 for step in steps)
     if inexact:
         text = (
-            f"{inexact} of these requests have no counterpart in the recording (more requests, or other lengths, than "
-            "were recorded). Their times are those of the most similar recorded request."
+            f"{inexact} of these requests {'has' if inexact == 1 else 'have'} no counterpart in the recording (more "
+            "requests, or other lengths, than were recorded): the times are those of the most similar recorded request."
         )
         parts.append(paragraph(text, tone="warn"))
     return joined(parts)
@@ -65,25 +71,59 @@ def _row(step: StepLatency) -> list[Value]:
         step.max_new_tokens,
         step.ok,
         Cell(text=str(step.failed), number=True, tone="bad") if step.failed else step.failed,
-        _spread(step.ttft_s, 1.0, 2, ("p50", "p90", "p99")),
-        _spread(step.tpot_s, 1e3, 1, ("p50", "p90", "p99")),
-        _spread(step.e2e_s, 1.0, 2, ("p50", "p99")),
+        _spread(step.ttft_s, 1.0, 2),
+        _spread(step.tpot_s, 1e3, 1),
+        _spread(step.e2e_s, 1.0, 2),
         _figure(step.output_throughput, 1),
         _figure(step.accept_length_overall, 2, unknown="no speculation" if step.ok else "not logged"),
     ]
 
 
-def _spread(values: Distribution | None, scale: float, digits: int, names: tuple[str, ...]) -> Cell:
+def _spread(values: Distribution | None, scale: float, digits: int) -> Cell:
+    """The median; below it two percentiles, or what a few values honestly give: their number and range."""
     if values is None:
         return amount_cell(None, "count")
-    figures = (f"{getattr(values, name) * scale:,.{digits}f}" for name in names)
-    return Cell(text=" / ".join(figures), number=True)
+
+    def said(figure: float) -> str:
+        return f"{figure * scale:,.{digits}f}"
+
+    if not values.few:
+        below = f"p90 {said(values.p90)}, p99 {said(values.p99)}"
+    elif values.count == 1:
+        below = "n=1"
+    else:
+        below = f"n={values.count}: {said(values.minimum)} to {said(values.maximum)}"
+    return Cell(text=said(values.p50), below=below, number=True)
 
 
 def _figure(value: float | None, digits: int, *, unknown: str = "not logged") -> Cell:
     if value is None:
         return Cell(text=unknown, tone="muted")
     return Cell(text=f"{value:,.{digits}f}", number=True)
+
+
+def course(record: RunRecord) -> Shown:
+    """What was done, in order: the start, the warm-up, every step of the workload, the stop."""
+    sent: dict[str, list[bool]] = {}
+    for request in record.requests():
+        known = request.step in record.status.phases  # a warm-up of ours is one phase, whatever its steps
+        sent.setdefault(request.step if known else request.phase, []).append(request.ok)
+    rows: list[list[Value]] = [
+        [
+            phase.replace("_", " "),
+            _figure(seconds, 2),
+            Cell(text=f"{sum(sent[phase])} of {len(sent[phase])}", number=True) if phase in sent else Cell(text=""),
+        ]
+        for phase, seconds in record.status.phases.items()
+    ]
+    ended = paragraph(f"How it ended: {record.status.reason}.")
+    if not rows:
+        return ended
+    replay = record.config.engine.replay is not None
+    caption = f"Seconds that this {'replay' if replay else 'run'} took" + (
+        "; the times of its requests are those of the recording" if replay else ""
+    )
+    return joined([table(["phase", "seconds", "requests answered"], rows, caption=caption), ended])
 
 
 def log_tail(record: RunRecord, lines: int = 15) -> Shown:

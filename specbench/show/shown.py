@@ -6,12 +6,14 @@ form prints whole numbers (bytes, tokens), so that a stored verdict can be compa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal
 from urllib.parse import quote
 
+#: Tables from this many columns on are wider than a narrow screen.
+_MANY_COLUMNS = 5
 #: A cell up to this many characters is not broken into lines.
 _ONE_LINE = 22
 
@@ -86,9 +88,17 @@ def cell(value: Value, *, unknown: str = "not logged") -> Cell:
 
 
 def table(
-    headers: Sequence[str], rows: Iterable[Sequence[Value]], *, caption: str = "", unknown: str = "not logged"
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Value]],
+    *,
+    caption: str = "",
+    unknown: str = "not logged",
+    stack: bool = False,
 ) -> Shown:
-    """A table with one header row. A column of numbers is right-aligned, header included."""
+    """A table with one header row. A column of numbers is right-aligned, header included.
+
+    On a narrow screen a table scrolls in its box; with `stack` each row becomes a block of named lines instead.
+    """
     cells = [[cell(value, unknown=unknown) for value in row] for row in rows]
     numeric = [
         bool(cells) and all(row[i].number or row[i].tone == "muted" for row in cells) for i in range(len(headers))
@@ -97,11 +107,21 @@ def table(
         f'<th scope="col"{" class=num" if right else ""}>{escape(text)}</th>'
         for text, right in zip(headers, numeric, strict=True)
     )
-    body = "".join(f"<tr>{''.join(one.html for one in row)}</tr>" for row in cells)
+    body = "".join(f"<tr>{''.join(_row(row, headers if stack else None))}</tr>" for row in cells)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     inner = f"{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    html = f'<div class="table-wrap"><table class="sb">{inner}</table></div>'
+    kind = "stack" if stack else "many" if len(headers) >= _MANY_COLUMNS else ""
+    html = f'<div class="{f"table-wrap {kind}".rstrip()}" tabindex="0"><table class="sb">{inner}</table></div>'
     return Shown(html, _text(headers, [[one.printed for one in row] for row in cells], numeric, caption))
+
+
+def _row(cells: Sequence[Cell], names: Sequence[str] | None) -> Iterator[str]:
+    """The cells; with the names of their columns, for the form in which there are no columns."""
+    if names is None:
+        yield from (one.html for one in cells)
+        return
+    for one, name in zip(cells, names, strict=True):
+        yield f'<td data-label="{escape(name)}"{one.html.removeprefix("<td")}'
 
 
 def _text(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], caption: str) -> str:
@@ -133,6 +153,11 @@ def joined(parts: Iterable[Shown]) -> Shown:
 def paragraph(text: str, *, tone: Tone = "plain") -> Shown:
     attributes = f' class="{tone}"' if tone != "plain" else ""
     return Shown(f"<p{attributes}>{escape(text)}</p>", text)
+
+
+def banner(text: str) -> Shown:
+    """Something that must not be overlooked."""
+    return Shown(f'<p class="caveat">{escape(text)}</p>', text)
 
 
 def code_lines(lines: Iterable[tuple[int | None, str]], *, label: str) -> Shown:

@@ -1,0 +1,100 @@
+"""Prediction against the log, term by term. In: a `Study`. Out: `Shown`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..reconcile import Row
+from ..studies import Study
+from ..terms import LIMITS, TERMS
+from .figures import amount_cell, interval_cell, verdict_cell
+from .shown import Cell, Shown, Value, table, without_empty
+
+_MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS) for name, text in table.items()}
+
+
+def reconciliation(study: Study) -> Shown:
+    """Prediction against the log, term by term; ranks that agree share a row."""
+    origin = study.record.origin
+    rows: list[list[Value]] = []
+    for group in _grouped(_told(study)):
+        by_basis = {row.basis: row for row in group}
+        any_row = group[0]
+        best = by_basis.get(study.basis, any_row)
+        ranks = list(dict.fromkeys(row.rank for row in group))
+        config, measured = by_basis.get("config"), by_basis.get("measured")
+        rows.append(
+            [
+                Cell(text=any_row.term, title=_MEANINGS[any_row.term]),
+                _rank_text(ranks),
+                interval_cell(config.predicted if config else None, any_row.unit),
+                interval_cell(measured.predicted if measured else None, any_row.unit),
+                amount_cell(any_row.observed, any_row.unit),
+                _outside(best),
+                verdict_cell(best.verdict),
+                Cell(text=best.attribution or ""),
+                Cell(text="" if any_row.line is None else str(any_row.line), number=True),
+            ]
+        )
+    headers = [
+        "term",
+        "rank",
+        "predicted (from the configuration)",
+        "predicted (from logged free memory)",
+        origin,
+        "outside by",
+        "verdict",
+        "difference comes from",
+        "log line",
+    ]
+    return table(*without_empty(headers, rows))
+
+
+def _outside(row: Row) -> Cell:
+    """How far an `off` value lies outside the interval; within the rounding of the log there is nothing to say."""
+    return amount_cell(row.delta, row.unit, signed=True) if row.verdict == "off" else Cell(text="")
+
+
+def reconciliation_verdict(study: Study) -> Shown:
+    """The counts and whole bytes on the better basis only: what a test compares."""
+    rows: list[list[Value]] = [
+        [
+            row.term,
+            row.rank or "-",
+            interval_cell(row.predicted, row.unit),
+            amount_cell(row.observed, row.unit),
+            row.verdict,
+        ]
+        for row in _told(study)
+        if row.basis == study.basis
+    ]
+    origin = study.record.origin
+    return table(["term", "rank", "predicted", origin, "verdict"], rows)
+
+
+def _told(study: Study) -> list[Row]:
+    """Without the terms that the configuration does not have: predicted as nothing, and nothing of them logged."""
+    return [
+        row
+        for row in study.diagnosis.reconciliation.rows
+        if row.observed is not None or row.predicted is None or row.predicted.high != 0
+    ]
+
+
+def _grouped(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows of one term: both bases together, and equal ranks together."""
+    per_rank: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        per_rank.setdefault((row.term, row.rank), []).append(row)
+    merged: dict[tuple[object, ...], list[Row]] = {}
+    for (term, _), mine in per_rank.items():
+        key = (term, mine[0].observed, *((row.basis, row.verdict, row.predicted) for row in mine))
+        merged.setdefault(key, []).extend(mine)
+    return list(merged.values())
+
+
+def _rank_text(ranks: Sequence[str]) -> str:
+    named = [rank for rank in ranks if rank]
+    if not named:
+        return "all" if ranks else ""
+    return named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}" if len(named) > 2 else ", ".join(named)

@@ -1,0 +1,197 @@
+"""The beginning of the front page: what the campaign shows, how many ended how, and what each shortfall needs.
+
+In: a `Collection`. Out: `Shown`. Every configuration that did not get what was asked is listed, whether or not anything
+is known to help it: a list of successes would tell less.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ..caveats import caveats
+from ..diagnose import Finding, Remedy
+from ..listing import read
+from ..outcome import in_words
+from ..proofs import Proof, proofs
+from ..record import RunRecord
+from ..studies import Collection, Missing, Study
+from ..terms import OUTCOMES, Outcome
+from ..units import counted
+from .figures import asked_text, change_text, effect_text, falls_short, is_overflow
+from .findings import differences, reached
+from .shown import Shown, banner, joined, paragraph
+
+#: Nothing was amiss, as far as anybody looked.
+_AS_ASKED: tuple[Outcome, ...] = ("served", "started")
+_MAX_CAUSE = 150
+
+
+def opening(collection: Collection) -> Shown:
+    """What the campaign is about, the outcomes counted, what limits the worth of the figures, and the shortfalls."""
+    return joined([about(collection), counts(collection), warnings(collection), shortfalls(collection)])
+
+
+def about(collection: Collection) -> Shown:
+    """The words of the campaign's author, as text: a paragraph for each that an empty line ends."""
+    known = read(collection.folder)
+    said = known.about.split("\n\n") if known is not None else []
+    paragraphs = [" ".join(one.split()) for one in said if one.strip()]
+    html = "".join(f'<p class="about">{escape(one)}</p>' for one in paragraphs)
+    return Shown(html, "\n\n".join(paragraphs))
+
+
+def counts(collection: Collection) -> Shown:
+    """'15 configurations: 5 served (…), 3 capped (…).'"""
+    found = Counter(outcome_of(entry) for entry in collection.entries)
+    parts = [
+        f"{found[outcome]} {in_words(outcome)} ({meaning})" for outcome, meaning in OUTCOMES.items() if found[outcome]
+    ]
+    return paragraph(f"{counted(len(collection.entries), 'configuration')}: {', '.join(parts)}.")
+
+
+def outcome_of(entry: Study | Missing) -> Outcome:
+    return entry.outcome if isinstance(entry, Study) else "no_record"
+
+
+def warnings(collection: Collection) -> Shown:
+    """Caveats of the runs, each once, with the runs that it holds for."""
+    holders: dict[str, list[str]] = {}
+    for study in collection.studies:
+        for caveat in caveats(study.record.config):
+            holders.setdefault(caveat, []).append(study.name)
+    everyone = len(collection.studies)
+    return joined(
+        banner(
+            f"In {f'all {everyone}' if len(names) == everyone else f'{len(names)} of {everyone}'} runs "
+            f"{caveat}." + ("" if len(names) == everyone else f" These are: {', '.join(names)}.")
+        )
+        for caveat, names in holders.items()
+    )
+
+
+# ── what did not get what was asked ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A remedy for a shortfall and the runs that tried it, closest first; none: not tried in this campaign."""
+
+    remedy: Remedy
+    finding: Finding
+    tried: tuple[Proof, ...]
+
+    def short(self, study: Study) -> bool:
+        """Whether it gives less than was asked for. Requests that were too long need length, not company."""
+        return not is_overflow(self.finding) and falls_short(self.remedy, study.wanted)
+
+    @property
+    def answered(self) -> bool:
+        return any(request.ok for one in self.tried for request in one.record.requests())
+
+
+def shortfalls(collection: Collection) -> Shown:
+    """One entry each: the cause in a line, the best remedy with its predicted effect, and what proves it."""
+    linked = read(collection.folder) is not None
+    entries = [entry for entry in collection.entries if outcome_of(entry) not in _AS_ASKED]
+    items = [
+        _study_item(entry, collection, linked) if isinstance(entry, Study) else _missing_item(entry, linked)
+        for entry in entries
+    ]
+    if not items:
+        return Shown("", "")
+    title = f"{counted(len(items), 'configuration')} did not get what was asked"
+    html = f'<h3>{title}</h3><ul class="story">{"".join(item.html for item in items)}</ul>'
+    return Shown(html, "\n".join([f"{title}:", *(item.text for item in items)]))
+
+
+def _study_item(study: Study, collection: Collection, linked: bool) -> Shown:
+    ways = list(best_ways(study, [other.record for other in collection.studies if other is not study]))
+    finding = ways[0].finding if ways else main_finding(study)
+    came = reached(study)
+    figures = asked_text(study.asked) if came == in_words(study.outcome) else came
+    cause = first_sentence(finding.cause) if finding is not None else "The log names no cause."
+    lines = [_way(way, study, collection, linked) for way in ways]
+    if not lines:
+        lines = [paragraph("Remedy: none that the prediction shows to help.")]
+    return _item(study.name, study.outcome, figures, cause, lines, linked)
+
+
+def _missing_item(missing: Missing, linked: bool) -> Shown:
+    return _item(missing.name, "no_record", "", first_sentence(missing.error), [], linked)
+
+
+def _item(name: str, outcome: Outcome, figures: str, cause: str, lines: Sequence[Shown], linked: bool) -> Shown:
+    word = in_words(outcome)
+    html = (
+        f'<li class="{escape(outcome)}"><p>{_link(name, linked)} <span class="badge">{escape(word)}</span> '
+        f"{escape(figures)}</p><p>{escape(cause)}</p>{''.join(line.html for line in lines)}</li>"
+    )
+    text = f"- {name}: {word}" + (f" ({figures})" if figures else "") + f". {cause}"
+    return Shown(html, "\n".join([text, *(f"  {line.text}" for line in lines)]))
+
+
+def _way(way: Way, study: Study, collection: Collection, linked: bool) -> Shown:
+    change = change_text(dict(way.remedy.set))
+    effect = effect_text(way.remedy, study.wanted, way.finding)
+    runs = [next(other for other in collection.studies if other.record is one.record) for one in way.tried]
+    proved = any(run.outcome == "served" for run in runs)
+    also = [f" (with {differences(one)})" if one.other else "" for one in way.tried]
+    told = "; ".join(f"{run.name}: {reached(run)}{more}" for run, more in zip(runs, also, strict=True))
+    shown = "; ".join(
+        f"{_link(run.name, linked)}: {escape(reached(run))}{escape(more)}" for run, more in zip(runs, also, strict=True)
+    )
+    by = "Proved by " if proved else "Tried by " if runs else "Not tried in this campaign"
+    html = f"<p>Remedy: <code>{escape(change)}</code> (predicted: {escape(effect)}). {by}{shown}.</p>"
+    return Shown(html, f"Remedy: {change} (predicted: {effect}). {by}{told}.")
+
+
+def best_ways(study: Study, records: Iterable[RunRecord]) -> Iterator[Way]:
+    """The best remedy for the main cause, and a second one where the first leaves something to be wished.
+
+    What another run tried comes before what is only predicted; then what reaches what was asked; then the order of the
+    diagnosis, which is that of the cost. A second one: that reaches what was asked, or that answered requests.
+    """
+    finding, candidates = main_finding(study), list(records)
+    if finding is None:
+        return
+    tried = [proofs(remedy, study.record.config, candidates) for remedy in finding.remedies]
+    ways = [
+        Way(remedy=remedy, finding=finding, tried=_closest(runs))
+        for remedy, runs in zip(finding.remedies, tried, strict=True)
+    ]
+    ranked = sorted(
+        ways, key=lambda way: (not way.tried, way.short(study), len(way.tried[0].other) if way.tried else 0)
+    )
+    yield from ranked[:1]
+    for way in ranked[1:]:
+        better = ranked[0].short(study) and not way.short(study)
+        if better or (ranked[0].tried and not ranked[0].answered and way.answered):
+            yield way
+            return
+
+
+def _closest(tried: Sequence[Proof]) -> tuple[Proof, ...]:
+    if not tried or tried[0].record.requests():
+        return tuple(tried[:1])
+    return (tried[0], *[one for one in tried[1:] if one.record.requests()][:1])
+
+
+def main_finding(study: Study) -> Finding | None:
+    """The first cause that cost something."""
+    return next((finding for finding in study.diagnosis.findings if finding.severity != "notice"), None)
+
+
+def first_sentence(text: str) -> str:
+    """Enough to tell rows apart; the run's page has the whole text."""
+    line = " ".join(text.split())
+    sentence, dot, _ = line.partition(". ")
+    sentence += "." if dot else ""
+    return sentence if len(sentence) <= _MAX_CAUSE else sentence[:_MAX_CAUSE].rsplit(" ", 1)[0] + " …"
+
+
+def _link(name: str, linked: bool) -> str:
+    strong = f"<strong>{escape(name)}</strong>"
+    return f'<a href="{escape(name)}/index.html">{strong}</a>' if linked else strong
