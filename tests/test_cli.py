@@ -117,5 +117,26 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("predict params/story/tp1-8.yaml", 0),
+        ("predict params/story/tp1-8.yaml --json", 0),
+        ("diagnose tests/records/dflash_r8", 0),
+        ("diagnose tests/records/dflash_r8 --json", 0),
+        ("doctor", 0),
+        ("--help", 0),
+        ("predict params/none.yaml", 2),  # said on stderr, which is still read
+    ],
+)
+def test_a_reader_that_is_gone_before_the_first_line_is_no_error(arguments, code):
+    # true ends at once: every write of specbench fails.
+    command = f"{sys.executable} -m specbench {arguments} | true"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
 def test_the_version_is_told():
     assert specbench("--version").stdout == "specbench 0.1.0\n"

@@ -56,7 +56,7 @@ def _root(
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 the answer is no (see each command), 2 bad input, 130 interrupted."""
     try:
-        app()
+        _app()
     except SpecbenchError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
@@ -64,6 +64,24 @@ def main() -> None:
         typer.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader (head, less) has gone: not an error. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(0)
+
+
+def _app() -> None:
+    """The command. A reader (head, less) that has gone is no error, though click and rich end with 1 of it."""
+    try:
+        app()
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):
+            raise stop.__context__ from None
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the command had ended: its exit code stands
+            _drop_output()
+        raise
+
+
+def _drop_output() -> None:
+    """Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
