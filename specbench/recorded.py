@@ -18,6 +18,7 @@ from typing import Any
 from .config import RunConfig
 from .engines.sglang.logs import read as read_log
 from .errors import ConfigError
+from .paths import resolve
 from .record import RunRecord
 
 #: Keys that decide what a server does. A section stands for all its keys.
@@ -81,6 +82,13 @@ def as_recorded(asked: RunConfig, record: RunRecord) -> AsRecorded:
             differences[key] = (mine, theirs)
     config = asked.replace(taken) if taken else asked
     return AsRecorded(record=record, config=config, taken=taken, differences=differences)
+
+
+def whole(asked: RunConfig) -> RunConfig:
+    """The configuration that a run of `asked` has: made whole from the record that it replays, if it replays one."""
+    if asked.engine.replay is None:
+        return asked
+    return as_recorded(asked, RunRecord.open(resolve(asked.engine.replay, kind="engine.replay"))).config
 
 
 def _refuse(asked: RunConfig, wrong: Mapping[str, tuple[Any, Any]]) -> None:

@@ -11,7 +11,7 @@ from specbench.config import RunConfig
 from specbench.errors import ConfigError
 from specbench.params import load_campaign, load_run, load_sections
 from specbench.record import RunRecord
-from specbench.recorded import AsRecorded, as_recorded
+from specbench.recorded import AsRecorded, as_recorded, whole
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "tests" / "records"
@@ -117,3 +117,18 @@ def test_what_is_stated_survives_the_way_through_a_notebook() -> None:
     again = load_sections(**asked.replace({"memory.max_running_requests": 8}).stated())
     assert again.stated()["memory"] == {"max_running_requests": 8}
     assert again.stated()["speculative"] == {}
+
+
+def test_the_whole_configuration_is_what_a_run_stores() -> None:
+    asked = RunConfig.model_validate(
+        {
+            "name": "p",
+            "engine": {"version": "0.5.16", "replay": "tests/records/tp2_dflash_r8"},
+            "model": "Qwen/Qwen3.6-27B",
+            "gpu": {"name": "h200"},
+        }
+    )
+    assert whole(asked) == as_recorded(asked, RunRecord.open(RECORDS / "tp2_dflash_r8")).config
+    assert whole(asked).parallel.tp_size == 2
+    real = asked.replace({"engine.replay": None})
+    assert whole(real) is real
