@@ -12,15 +12,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
+from .units import counted
+
+#: Bounds far above anything that is run: beyond them arithmetic and clocks give way, not the configuration.
+_LARGEST = 2**31 - 1
+_YEAR_S = 31_536_000.0
+Count = Annotated[int, Field(ge=1, le=_LARGEST)]
+Natural = Annotated[int, Field(ge=0, le=_LARGEST)]
+Seconds = Annotated[float, Field(gt=0, le=_YEAR_S)]
 #: YAML has lists, a frozen value wants tuples.
 _AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], _AsTuple]
+Counts = Annotated[tuple[Count, ...], _AsTuple]
 Rates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], _AsTuple]
 Text = Annotated[str, StringConstraints(min_length=1)]
 #: Also the folder of the record: no separators, nothing a shell or a file system would read differently.
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+=-]{0,120}$")]
 FlagValue = str | int | float | bool | None | list[str | int | float]
-Count = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
@@ -33,99 +40,135 @@ class EngineSection(Section):
     name: Literal["sglang"] = Field("sglang", description="the serving engine")
     version: Text = Field(description="the engine's version, e.g. 0.5.12; chooses flags, sizing rule and log lines")
     sizing: Text | None = Field(
-        None, description="sizing rule to follow when the version is a development build or a fork"
+        None, description="the release whose sizing rule to follow, for a development build or a fork"
     )
-    python: Text | None = Field(None, description="interpreter that has the engine; not given: this one")
+    python: Text | None = Field(None, description="the interpreter that has the engine; when left out: this one")
     args: dict[str, FlagValue] = Field(
-        {}, description="further server flags, verbatim (underscored or dashed); true: bare flag"
+        {},
+        description="a mapping of server flags that have no key here (underscored or dashed); true: a bare flag",
     )
-    env: dict[str, str] = Field({}, description="environment variables for the server alone")
+    env: dict[str, str] = Field({}, description="a mapping of environment variables for the server alone")
     replay: Text | None = Field(None, description="a record to play instead of starting the engine")
     replay_speed: Annotated[float, Field(gt=0)] | Literal["instant"] = Field(
-        1.0, description="how much faster than recorded a replay runs; timings are reported in recorded time"
+        1.0,
+        description="the factor by which a replay is faster than recorded, or instant; timings stay in recorded time",
     )
-    host: Text = Field("127.0.0.1", description="address the server binds to")
-    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(None, description="not given: a free one")
-    ready_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        900.0, description="seconds until a start counts as timed out"
+    host: Text = Field("127.0.0.1", description="the address that the server binds to")
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="the port of the server; when left out: a free one"
     )
+    ready_timeout_s: Seconds = Field(900.0, description="the time in seconds after which a start counts as timed out")
     allow_refused: bool = Field(
-        False, description="accept values that this engine version refuses, to see the engine's own error"
+        False, description="the switch that accepts values this engine version refuses, to see the engine's own error"
     )
 
 
 class GpuSection(Section):
     name: Text = Field(description="a row of data/gpus.yaml, e.g. h200")
-    count: Count = Field(1, description="GPUs that the server may use")
-    emulate: Text | None = Field(None, description="give the engine the budget of this smaller card")
+    count: Count = Field(1, description="the number of GPUs that the server may use")
+    emulate: Text | None = Field(None, description="a smaller card of data/gpus.yaml, whose budget the engine is given")
 
 
 class ParallelSection(Section):
-    tp_size: Count = Field(1, description="tensor parallel ranks")
-    pp_size: Count = Field(1, description="pipeline parallel stages")
-    dp_size: Count = Field(1, description="data parallel ranks")
-    enable_dp_attention: bool = Field(False, description="data-parallel attention: attention TP is tp_size / dp_size")
+    tp_size: Count = Field(1, description="the number of tensor parallel ranks")
+    pp_size: Count = Field(1, description="the number of pipeline parallel stages")
+    dp_size: Count = Field(1, description="the number of data parallel ranks")
+    enable_dp_attention: bool = Field(
+        False, description="data-parallel attention: each attention then spans tp_size / dp_size ranks"
+    )
 
 
 class SpeculativeSection(Section):
-    algorithm: Text = Field("none", description="none is the baseline; DFLASH, EAGLE, EAGLE3, NEXTN, NGRAM, …")
+    algorithm: Text = Field(
+        "none", description="the speculative algorithm: none (the baseline), DFLASH, EAGLE, EAGLE3, NEXTN, NGRAM, …"
+    )
     draft_model_path: Text | None = Field(
-        None, description="a config.json shipped in data/models, or a folder with one"
+        None, description="the draft: a model shipped in data/models, or a folder with a config.json"
     )
     num_draft_tokens: Count | None = Field(
-        None, description="tokens verified per step; not given: the algorithm's default"
+        None, description="the number of tokens verified per step; when left out: the algorithm's default"
     )
-    num_steps: Count | None = Field(None, description="draft steps (EAGLE family)")
-    eagle_topk: Count | None = Field(None, description="branches per step (EAGLE family)")
+    num_steps: Count | None = Field(
+        None, description="the number of draft steps (EAGLE family); when left out: the algorithm's default"
+    )
+    eagle_topk: Count | None = Field(
+        None, description="the number of branches per step (EAGLE family); when left out: the algorithm's default"
+    )
 
 
 class MemorySection(Section):
     mem_fraction_static: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="of the memory free before loading; not given: the engine's heuristic"
+        None,
+        description="the share (0 to 1) of the memory free before loading; when left out: the engine's heuristic",
     )
     mamba_full_memory_ratio: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="state pool : KV pool; not given: 0.9"
+        None, description="the ratio of state pool to KV pool; when left out: 0.9"
     )
-    max_running_requests: Count | None = Field(None, description="not given: 48 with speculation, else from the pool")
-    max_mamba_cache_size: Count | None = Field(None, description="state slots; not given: from the ratio")
-    max_total_tokens: Count | None = Field(None, description="upper bound of the KV pool in tokens")
-    kv_cache_dtype: Text = Field("auto", description="auto: the model's dtype")
+    max_running_requests: Count | None = Field(
+        None,
+        description="the most requests that run at once; when left out: 48 with speculation, else what the pools allow",
+    )
+    max_mamba_cache_size: Count | None = Field(
+        None, description="the number of state slots; when left out: from the ratio"
+    )
+    max_total_tokens: Count | None = Field(
+        None, description="an upper bound of the KV pool in tokens; when left out: none"
+    )
+    kv_cache_dtype: Text = Field("auto", description="the type of the KV cache; auto: the model's")
     mamba_ssm_dtype: Literal["float32", "bfloat16", "float16"] | None = Field(
-        None, description="dtype of the recurrent state; not given: the model's config"
+        None, description="the type of the recurrent state; when left out: the model's config"
     )
     mamba_radix_cache_strategy: Literal["auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"] = Field(
-        "auto", description="state handling of the prefix cache; decides the slots per request"
+        "auto", description="how the prefix cache handles state, which decides the slots per request"
     )
-    disable_radix_cache: bool = Field(False, description="no prefix cache: one slot per request")
-    disable_overlap_schedule: bool = Field(False, description="no overlap of scheduling and computing")
-    page_size: Count | None = Field(None, description="tokens per KV page; not given: 1")
-    context_length: Count | None = Field(None, description="not given: the model's own")
-    chunked_prefill_size: Annotated[int, Field(ge=-1)] | None = Field(None, description="-1 disables chunking")
-    cuda_graph_max_bs: Count | None = Field(None, description="largest batch captured as a CUDA graph")
+    disable_radix_cache: bool = Field(
+        False, description="the switch that turns the prefix cache off: one slot per request then"
+    )
+    disable_overlap_schedule: bool = Field(
+        False, description="the switch that turns off the overlap of scheduling and computing"
+    )
+    page_size: Count | None = Field(None, description="the number of tokens per KV page; when left out: 1")
+    context_length: Count | None = Field(
+        None, description="the most tokens of one request; when left out: the model's own"
+    )
+    chunked_prefill_size: Annotated[int, Field(ge=-1, le=_LARGEST)] | None = Field(
+        None, description="the tokens of one prefill chunk (-1: no chunking); when left out: by the size of the card"
+    )
+    cuda_graph_max_bs: Count | None = Field(
+        None, description="the largest batch captured as a CUDA graph; when left out: by the size of the card"
+    )
 
 
 class WorkloadSection(Section):
-    input_tokens: Counts = Field((1024,), description="prompt lengths in tokens; each is a step of its own")
-    output_tokens: Annotated[int, Field(ge=1)] = Field(256, description="tokens generated per request")
-    concurrency: Counts = Field((1, 4, 8), description="clients of the closed loop; each is a step of its own")
+    input_tokens: Counts = Field((1024,), description="a list of prompt lengths in tokens; each is a step of its own")
+    output_tokens: Count = Field(256, description="the number of tokens generated per request")
+    concurrency: Counts = Field(
+        (1, 4, 8), description="a list of numbers of clients (closed loop); each is a step of its own"
+    )
     request_rate: Rates | None = Field(
-        None, description="open loop instead: requests per second; each a step of its own"
+        None, description="a list of requests per second (open loop, instead of concurrency); each is a step of its own"
     )
-    requests: Annotated[int, Field(ge=0)] | Counts = Field(
-        8, description="requests per step, or a list: one figure per load; 0: load the server only"
+    requests: Natural | Counts = Field(
+        8, description="the number of requests per step, or a list with one figure per load; 0: load the server only"
     )
-    warmup: Annotated[int, Field(ge=0)] = Field(2, description="requests before the measured steps, not in the figures")
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of prompts and arrivals")
-    allow_overflow: bool = Field(False, description="send requests that cannot fit, to see the engine's own error")
-    request_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        600.0, description="seconds until a request counts as failed"
+    warmup: Natural = Field(
+        2, description="the number of requests before the measured steps, which are not in the figures"
     )
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="the seed of prompts and arrivals")
+    allow_overflow: bool = Field(
+        False, description="the switch that sends requests which cannot fit, to see the engine's own error"
+    )
+    request_timeout_s: Seconds = Field(600.0, description="the time in seconds after which a request counts as failed")
 
     @model_validator(mode="after")
     def _a_figure_per_load(self) -> WorkloadSection:
         loads = len(self.request_rate or self.concurrency)
         if isinstance(self.requests, tuple) and len(self.requests) != loads:
-            raise ValueError(f"requests has {len(self.requests)} figures for {loads} loads (concurrency, request_rate)")
+            key = "request_rate" if self.request_rate else "concurrency"
+            raise ValueError(
+                f"requests has {counted(len(self.requests), 'figure')}, {key} has {loads}.\n"
+                "Give one figure per load, or a single one for all"
+            )
         return self
 
     @property
@@ -142,9 +185,9 @@ class WorkloadSection(Section):
 class RunConfig(Section):
     """One run, whole. Its top-level keys are the names in the notebooks' parameters cell."""
 
-    name: RunName
+    name: RunName = Field(description="what the run and its folder are called")
     engine: EngineSection
-    model: Text
+    model: Text = Field(description="the name of a shipped model, or a folder with a config.json")
     gpu: GpuSection
     parallel: ParallelSection = ParallelSection()
     speculative: SpeculativeSection = SpeculativeSection()

@@ -29,10 +29,18 @@ def problem_text(problem: ErrorDetails, root: type[BaseModel], where: str) -> st
     description = _description(keys, root)
     if problem["type"] == "missing":
         return f"{where}: {dotted}: missing.\nExpected: {description or 'a value'}."
+    if problem["type"] == "value_error":
+        return _own_words(f"{where}: {dotted}" if dotted else where, str(problem["ctx"]["error"]), description)
     expected = _expected(problem)
-    hint = _trap(value, problem["type"], keys)
-    advice = hint or f"{dotted}: {description or expected}"
-    return f"{where}: {dotted}: got {shown(value)}; expected {expected}.\n{advice}."
+    hint = _trap(value, problem["type"], keys) or _meant(value, problem, keys)
+    advice = hint or (f"{dotted} is {description}" if description else f"{dotted}: {expected}")
+    return f"{where}: {dotted}: got {shown(value)}; expected {expected}.\n{advice}{'' if advice.endswith('?') else '.'}"
+
+
+def _own_words(where: str, said: str, description: str | None) -> str:
+    """A complaint of one of our validators: what is wrong, and in a second line what to do."""
+    wrong, _, advice = said.partition("\n")
+    return f"{where}: {wrong.rstrip('.')}.\n{advice or f'Expected {description}'}."
 
 
 def _walk(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[type[BaseModel], list[str]]:
@@ -69,7 +77,7 @@ def _description(keys: Sequence[str], root: type[BaseModel]) -> str | None:
         text = field.description
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             model = field.annotation
-            text = text or "the keys " + listed(tuple(model.model_fields))
+            text = text or "a mapping of the keys " + listed(tuple(model.model_fields))
     return text
 
 
@@ -117,6 +125,31 @@ def _trap(value: Any, kind: str, keys: Sequence[str]) -> str | None:
     if isinstance(value, (int, float)) and kind.startswith("string"):
         return f'YAML reads it as a number: put it in quotes, "{value}"'
     return None
+
+
+#: The key that a section's bare value most likely stands for.
+_MAIN_KEYS = {
+    "engine": "version",
+    "gpu": "name",
+    "parallel": "tp_size",
+    "speculative": "algorithm",
+    "memory": "mem_fraction_static",
+    "workload": "concurrency",
+}
+
+
+def _meant(value: Any, problem: ErrorDetails, keys: Sequence[str]) -> str | None:
+    """What was probably meant, when one can tell."""
+    if problem["type"].startswith("model") and keys and keys[-1] in _MAIN_KEYS and not isinstance(value, (dict, list)):
+        written = f'"{value}"' if keys[-1] == "engine" else value
+        return f"Write {keys[-1]}: {{{_MAIN_KEYS[keys[-1]]}: {written}}}"
+    if problem["type"] == "less_than" and problem.get("ctx", {}).get("lt") == 1 and _is_percentage(value):
+        return f"It is a share, not a percentage: did you mean {value / 100:g}?"
+    return None
+
+
+def _is_percentage(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 5 <= value < 100
 
 
 def _yaml_float(text: str) -> str:

@@ -18,6 +18,7 @@ key given twice is silently the last one. Each of these is caught here and named
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +26,25 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from .config import SECTIONS, RunConfig
-from .engines import check, reject_keyed
+from .engines import check, key_of_flag, reject_keyed
 from .errors import ConfigError
 from .explain import listed, near_miss, one_line, problem_text, shown
 from .paths import resolve
 from .yamltext import parse_value, read_mapping
 
 Overrides = Sequence[str]
+#: Key -> the same with its section, to answer a key that was given without one.
+_HOMES: dict[str, str] = {
+    key: f"{section}.{key}"
+    for section, field in RunConfig.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    for key in field.annotation.model_fields
+    if key not in SECTIONS
+}
+_MOST_POINTS = 1_000  # a campaign starts a server for each
 _CAMPAIGN_KEYS = ("campaign", "about", "base", "matrix", "points")
 
 
@@ -94,7 +104,7 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
         point = dict(changes)
         sections = _sections_of(point.pop("params"), file, where) if "params" in point else base
         own_name = point.pop("name", None)
-        changed = _with(sections, point, f"{file.name}: {where}")
+        changed = _with(sections, point, f"{file.name}: {where}", also=("params",))
         if own_name is None and point:
             own_name = "-".join([str(sections.get("name", name)), *map(_label, point.items())])
         if own_name is not None:
@@ -122,6 +132,12 @@ def _points(data: Mapping[str, Any], file: Path) -> Iterable[tuple[str, Mapping[
         raise ConfigError(
             f"{file.name}: matrix: got {shown(matrix)}.\n"
             "Expected SECTION.KEY: [value, value, …], e.g. memory.max_running_requests: [4, 8]."
+        )
+    count = math.prod(len(values) for values in matrix.values())
+    if count > _MOST_POINTS:
+        raise ConfigError(
+            f"{file.name}: matrix: {count:,} points.\n"
+            f"Expected at most {_MOST_POINTS:,}: shorten a list, or use 'points'."
         )
     if matrix:
         for values in itertools.product(*matrix.values()):
@@ -168,15 +184,17 @@ def _override(data: Mapping[str, Any], overrides: Overrides, where: str) -> dict
     return _with(data, changes, f"{where}: --set")
 
 
-def _with(data: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A copy of nested mappings with dotted keys set."""
+def _with(
+    data: Mapping[str, Any], changes: Mapping[str, Any], where: str, *, also: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A copy of nested mappings with dotted keys set. `also`: further words that are allowed there, for messages."""
     result: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in data.items()}
     for dotted, value in changes.items():
-        section, dot, key = dotted.partition(".")
+        section, dot, key = str(dotted).partition(".")
         if section not in SECTIONS:
             raise ConfigError(
-                f"{where}: {dotted!r}: no section {section!r}{near_miss(section, SECTIONS)}.\n"
-                f"Sections: {listed(SECTIONS)}."
+                f"{where}: {dotted!r}: no section {section!r}{_meant(str(dotted), also)}.\n"
+                f"Sections: {listed(SECTIONS)}.{f' Beside SECTION.KEY: name, {listed(also)}.' if also else ''}"
             )
         if not dot:
             result[section] = value
@@ -188,10 +206,26 @@ def _with(data: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> di
             )
         key, dot, inner = key.partition(".")
         if dot:  # engine.args.some_flag
-            holder[key] = {**(holder.get(key) or {}), inner: value}
+            held = holder.get(key) or {}
+            if not isinstance(held, dict):
+                raise ConfigError(
+                    f"{where}: {dotted!r}: {section}.{key} has no keys, it is {shown(held)}.\n"
+                    f"Set {section}.{key}=VALUE."
+                )
+            holder[key] = {**held, inner: value}
         else:
             holder[key] = value
     return result
+
+
+def _meant(word: str, also: tuple[str, ...] = ()) -> str:
+    """A hint for a word that is no section: a section, or the key or the server flag of that name in its section."""
+    first = word.partition(".")[0]
+    if first in _HOMES:
+        return f" (did you mean {_HOMES[first]!r}?)"
+    if "." not in word and (key := key_of_flag(word)) is not None:
+        return f" (did you mean {key!r}?)"
+    return near_miss(first, (*SECTIONS, *also)) or near_miss(_HOMES.get(first.replace("-", "_"), word), _HOMES.values())
 
 
 # ── reading and building ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,6 +268,5 @@ def _reject_unknown(data: Mapping[str, Any], allowed: Sequence[str], where: str,
     for key in data:
         if key not in allowed:
             dotted = f"{section}.{key}" if section else str(key)
-            raise ConfigError(
-                f"{where}: {dotted}: no such key{near_miss(str(key), allowed)}.\nAllowed here: {listed(allowed)}."
-            )
+            hint = near_miss(str(key), allowed) or (_meant(str(key)) if allowed is SECTIONS else "")
+            raise ConfigError(f"{where}: {dotted}: no such key{hint}.\nAllowed here: {listed(allowed)}.")

@@ -16,9 +16,10 @@ from typing import Any
 
 import yaml
 
-from .architectures import architecture, dflash
+from .architectures import HOW_TO_ADD, architecture, dflash
 from .architectures.contract import Architecture
 from .architectures.hf import HfConfig, read_config
+from .architectures.pending import family_of, why
 from .errors import ConfigError, SpecError
 from .layers import FullAttention, GatedDeltaNet, Layer, UnevenSplitError
 from .paths import DATA, resolve
@@ -131,6 +132,9 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
         folder = None
     if folder is not None and (folder / "config.json").is_file():
         return _load(folder, name, (folder / "config.json").stat().st_mtime_ns)
+    pending = family_of(name)
+    if pending is not None:
+        raise SpecError(f"model: {name!r}: {why(pending)}.\n{HOW_TO_ADD}")
     near = difflib.get_close_matches(name, known_models(), n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise SpecError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ import yaml
 
 from .errors import ConfigError
 from .explain import kind, one_line, shown
+
+#: A params file has some hundred values; what is far beyond is no params file.
+_MOST_BYTES = 1_000_000
+_MOST_NODES = 50_000
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -32,12 +37,14 @@ def read_mapping(file: Path, *, expected: str) -> dict[str, Any]:
     if file.is_dir():
         raise ConfigError(f"{file}: this is a folder.\nExpected a params file, e.g. params/demo.yaml.")
     try:
-        data = yaml.load(file.read_text(encoding="utf-8"), _StrictLoader)
+        data = _load(_text(file))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}.\nExpected a params file.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: not a text file.\nExpected YAML in UTF-8, e.g. params/demo.yaml.") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(
-            f"{file.name}: not valid YAML: {one_line(error)}.\nCheck indentation, colons and quotes there."
+            f"{file.name}: not valid YAML: {_problem(error)}.\nCheck indentation, colons and quotes there."
         ) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{file.name}: got {shown(data)}.\nExpected {expected}.")
@@ -50,6 +57,59 @@ def read_mapping(file: Path, *, expected: str) -> dict[str, Any]:
 def parse_value(text: str) -> Any:
     """One value as YAML reads it: '8' -> 8, '[1, 4]' -> [1, 4], 'bfloat16' -> text. Raises ValueError (one line)."""
     try:
-        return yaml.load(text, _StrictLoader)
+        return _load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(one_line(error)) from None
+        raise ValueError(_problem(error)) from None
+
+
+def _text(file: Path) -> str:
+    """The file, unless it is far larger than any params file (or never ends: a device, a pipe)."""
+    with file.open("rb") as stream:
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(
+            f"{file.name}: larger than {_MOST_BYTES:,} bytes.\nExpected a params file, e.g. params/demo.yaml."
+        )
+    return data.decode("utf-8")
+
+
+def _load(text: str) -> Any:
+    """The plain value. Aliases are bounded: nine lines of YAML can stand for a billion nodes."""
+    loader = _StrictLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        if _nodes(root, {}) > _MOST_NODES:
+            raise ValueError(f"anchors expand to more than {_MOST_NODES:,} values")
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many nodes a tree has when every alias is written out. ValueError for an anchor that contains itself."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in known:
+        if known[id(node)] == 0:
+            raise ValueError("an anchor contains itself")
+        return known[id(node)]
+    known[id(node)] = 0  # being counted
+    children = node.value if isinstance(node, yaml.SequenceNode) else itertools.chain.from_iterable(node.value)
+    known[id(node)] = 1 + sum(_nodes(child, known) for child in children)
+    return known[id(node)]
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong and where in the text, without YAML's names for its inner workings."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"character {error.character:#04x} at position {error.position:,} is not allowed"
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return one_line(error)
+    words = ", ".join(part for part in (error.context, error.problem) if part)
+    mark = error.problem_mark or error.context_mark
+    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
+    return one_line(words) + place

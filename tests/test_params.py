@@ -75,7 +75,7 @@ def test_a_dumped_run_loads_back_equal(write):
         (
             "memory: {mem_fraction_static: 1.7}",
             "x.yaml: memory.mem_fraction_static: got 1.7 (a number); expected a number < 1.0.",
-            "memory.mem_fraction_static: of the memory free before loading",
+            "memory.mem_fraction_static is the share (0 to 1) of the memory free before loading; when left out:",
         ),
         (
             "memory: {mamba_radix_cache_strategy: on}",
@@ -90,12 +90,12 @@ def test_a_dumped_run_loads_back_equal(write):
         (
             "workload: {concurrency: [1, x]}",
             "x.yaml: workload.concurrency: got 'x' (text); expected a whole number.",
-            "workload.concurrency: clients of the closed loop",
+            "workload.concurrency is a list of numbers of clients (closed loop)",
         ),
         (
             "workload: {concurrency: 4}",
             "x.yaml: workload.concurrency: got 4 (a whole number); expected a list, e.g. [1, 4, 8].",
-            "workload.concurrency:",
+            "workload.concurrency is a list",
         ),
         ("on: 1", "x.yaml: key True: YAML read it as true/false.", "Quote it; expected the sections name, engine,"),
         ("memori: {}", "x.yaml: memori: no such key (did you mean 'memory'?).", "Allowed here: name, engine, model,"),
@@ -110,9 +110,50 @@ def test_a_dumped_run_loads_back_equal(write):
             "Check indentation",
         ),
         (
+            "memory: {mem_fraction_static: 75}",
+            "x.yaml: memory.mem_fraction_static: got 75 (a whole number); expected a number < 1.0.",
+            "It is a share, not a percentage: did you mean 0.75?",
+        ),
+        (
+            "memory: {max_running_requests: many}",
+            "x.yaml: memory.max_running_requests: got 'many' (text); expected a whole number.",
+            "memory.max_running_requests is the most requests that run at once; when left out: 48 with speculation",
+        ),
+        (
+            "memory: {max_running_requests: 1" + "0" * 400 + "}",
+            "x.yaml: memory.max_running_requests: got 1000000000",
+            "memory.max_running_requests is the most requests",
+        ),
+        (
+            "workload: {requests: [1, 2], concurrency: [1, 2, 4]}",
+            "x.yaml: workload: requests has 2 figures, concurrency has 3.",
+            "Give one figure per load, or a single one for all.",
+        ),
+        (
+            "speculative: DFLASH",
+            "x.yaml: speculative: got 'DFLASH' (text); expected a mapping",
+            "Write speculative: {algorithm: DFLASH}.",
+        ),
+        (
+            "workload: [1, 2",
+            "x.yaml: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'",
+            "Check indentation",
+        ),
+        (
+            "max_running_requests: 4",
+            "x.yaml: max_running_requests: no such key (did you mean 'memory.max_running_requests'?).",
+            "Allowed here: name, engine,",
+        ),
+        ("tp: 4", "x.yaml: tp: no such key (did you mean 'parallel.tp_size'?).", "Allowed here: name, engine,"),
+        (
+            "workload: &a [*a]",
+            "x.yaml: not valid YAML: an anchor contains itself.",
+            "Check indentation",
+        ),
+        (
             "parallel: {tp_size: 0}",
             "x.yaml: parallel.tp_size: got 0 (a whole number); expected a number ≥ 1.",
-            "parallel.tp_size: tensor parallel ranks.",
+            "parallel.tp_size is the number of tensor parallel ranks.",
         ),
     ],
 )
@@ -139,12 +180,12 @@ def test_messages_have_two_lines(write, added, first, second):
             "x.yaml: name: got datetime.date(2026, 11, 29) (date); expected text.",
             "YAML reads 2026-11-29 as a date: put it in quotes.",
         ),
-        ("name: x", "name: ../x", "x.yaml: name: got '../x' (text); expected a name of letters,", "name:"),
+        ("name: x", "name: ../x", "x.yaml: name: got '../x' (text); expected a name of letters,", "name is what the"),
         (
             "gpu: {name: h200}",
             "gpu: h200",
             "x.yaml: gpu: got 'h200' (text); expected a mapping",
-            "gpu: the keys name, count, emulate.",
+            "Write gpu: {name: h200}.",
         ),
         ("model: Qwen/Qwen3.6-27B", "", "x.yaml: model: missing.", "Expected:"),
     ],
@@ -165,7 +206,20 @@ def test_messages_of_replaced_lines(write, old, new, first, second):
             "mem.max_running_requests=8",
             "x.yaml: --set: 'mem.max_running_requests': no section 'mem' (did you mean 'memory'?).",
         ),
-        ("memory.max_running_requests=[", "--set 'memory.max_running_requests=[': the value is no YAML"),
+        (
+            "memory.max_running_requests=[",
+            "--set 'memory.max_running_requests=[': the value is no YAML (while parsing a flow node, expected the node",
+        ),
+        (
+            "max_running_requests=4",
+            "x.yaml: --set: 'max_running_requests': no section 'max_running_requests' (did you mean 'memory.max_",
+        ),
+        (
+            "max-runing-requests=4",
+            "x.yaml: --set: 'max-runing-requests': no section 'max-runing-requests' (did you mean 'memory.max_",
+        ),
+        ("tp=4", "x.yaml: --set: 'tp': no section 'tp' (did you mean 'parallel.tp_size'?)."),
+        ("engine.version.x=1", "x.yaml: --set: 'engine.version.x': engine.version has no keys, it is '0.5.16' (text)."),
         ("model.x=1", "x.yaml: --set: 'model.x': model has no keys"),
     ],
 )
@@ -238,6 +292,54 @@ def test_every_point_of_a_campaign_is_checked(write):
         load_campaign(write(text))
     with pytest.raises(ConfigError, match="matrix: got"):
         load_campaign(write(text + "matrix: {memory.max_running_requests: 4}\n"))
+
+
+@pytest.mark.parametrize(
+    ("points", "first", "second"),
+    [
+        (
+            "points: [{parms: other.yaml}]",
+            "x.yaml: point 1: 'parms': no section 'parms' (did you mean 'params'?).",
+            "Sections: name, engine, model, gpu, parallel, speculative, memory, workload. Beside SECTION.KEY: name,",
+        ),
+        ("points: [{1: 2}]", "x.yaml: point 1: 1: no section '1'.", "Sections: name,"),
+        (
+            "matrix: {" + ", ".join(f"memory.k{n}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for n in range(12)) + "}",
+            "x.yaml: matrix: 1,000,000,000,000 points.",
+            "Expected at most 1,000: shorten a list, or use 'points'.",
+        ),
+    ],
+)
+def test_messages_of_campaign_points(write, points, first, second):
+    text = "campaign: c\nbase: {name: x, engine: {version: '0.5.16'}, model: Qwen/Qwen3.6-27B, gpu: {name: h200}}\n"
+    with pytest.raises(ConfigError) as caught:
+        load_campaign(write(text + points + "\n"))
+    one, two = str(caught.value).split("\n")
+    assert one == first
+    assert two.startswith(second)
+
+
+def test_a_bomb_of_anchors_is_refused_at_once(write):
+    # ten levels of nine aliases each: three billion values in 500 bytes
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    with pytest.raises(ConfigError, match="anchors expand to more than 50,000 values"):
+        load_run(write("\n".join(lines)))
+    inline = ", ".join(line.partition(": ")[2] for line in lines)
+    with pytest.raises(ConfigError, match=r"the value is no YAML \(anchors expand"):
+        load_run(write(RUN), [f"workload.concurrency=[{inline}]"])
+
+
+def test_a_file_without_end_is_not_read_to_its_end(write):
+    with pytest.raises(ConfigError, match=r"larger than 1,000,000 bytes"):
+        load_run(write("#" * 1_000_001))
+
+
+def test_yaml_is_located_without_its_inner_names(write):
+    for text in ("a: [", "a: {b: }c", "a: \x01", "\t- a: 'x", "? [a]: b"):
+        with pytest.raises(ConfigError) as caught:
+            load_run(write(text))
+        assert "unicode string" not in str(caught.value) and "byte string" not in str(caught.value)
 
 
 def test_a_single_run_is_a_campaign_of_one_but_not_the_other_way_round(write):

@@ -93,6 +93,23 @@ def write(folder: Path, changes: dict[str, Any], section: str | None = None) -> 
         (None, {"architectures": ["NoSuchModel"]}, r"architectures: 'NoSuchModel' is not known"),
         (None, {"architectures": ...}, r"config\.json: architectures: missing"),
         (None, {"text_config": 3}, r"text_config: got 3; expected a section"),
+        (
+            "text_config",
+            {"num_hidden_layers": 10**9},
+            r"num_hidden_layers: got 1000000000; expected a whole number from 1",
+        ),
+        ("text_config", {"head_dim": 10**4000}, r"head_dim: got a number of more than 60 digits"),
+        ("text_config", {"max_position_embeddings": -1}, r"max_position_embeddings: got -1"),
+        (
+            "text_config",
+            {"rope_scaling": {"factor": float("nan")}},
+            r"rope_scaling\.factor: got nan; expected a number",
+        ),
+        (
+            None,
+            {"architectures": ["NemotronHForCausalLM"]},
+            r"NemotronHForCausalLM is not supported yet \(not modelled: Ma",
+        ),
     ],
 )
 def test_a_mistake_names_file_and_key(
@@ -127,7 +144,41 @@ def test_a_near_miss_is_named() -> None:
         load_model("Qwen/Qwen3.6-27b")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "\x00\x01"])
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        (
+            "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B",
+            "NemotronHForCausalLM is not supported yet (not modelled: Mamba2 layers)",
+        ),
+        (
+            "moonshotai/Kimi-Linear-48B-A3B-Instruct",
+            "KimiLinearForCausalLM is not supported yet (not modelled: KDA layers",
+        ),
+        ("openai/gpt-oss-120b", "GptOssForCausalLM is not supported yet (not modelled: sliding-window attention)"),
+    ],
+)
+def test_a_known_family_that_is_not_supported_yet_is_said_to_be_that(name: str, needs: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_model(name)
+    one, two = str(caught.value).split("\n")
+    assert one.startswith(f"model: {name!r}: {needs}")
+    assert "specbench/architectures/" in two
+
+
+def test_no_family_is_both_supported_and_pending() -> None:
+    from specbench.architectures.pending import PENDING, family_of
+
+    assert not set(ARCHITECTURES) & set(PENDING)
+    assert [name for name in known_models() if family_of(name) is not None] == []
+
+
+def test_nothing_extra_may_be_written_as_zero(tmp_path: Path) -> None:
+    write(tmp_path, {"mtp_num_hidden_layers": 0}, "text_config")
+    assert load_model(tmp_path).builtin_draft() is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00\x01", "[" * 100_000, '{"architectures": ' + "9" * 5_000 + "}"])
 def test_a_broken_config_is_no_traceback(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(SpecError, match=r"config\.json"):

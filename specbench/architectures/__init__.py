@@ -5,6 +5,13 @@ from __future__ import annotations
 from ..errors import SpecError
 from . import decoder, dflash, qwen3_5, qwen3_next
 from .contract import Architecture
+from .pending import PENDING, why
+
+#: Records and logs of such a model are read all the same.
+HOW_TO_ADD = (
+    "It can be run and its log diagnosed. To predict it: a file under specbench/architectures/, its name in "
+    "ARCHITECTURES there."
+)
 
 ARCHITECTURES: dict[str, Architecture] = {
     "Qwen3_5ForConditionalGeneration": qwen3_5.ARCHITECTURE,
@@ -22,9 +29,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 def architecture(name: str, where: str) -> Architecture:
     """The family of an architecture name. SpecError with the known names and the file to add."""
+    if name in PENDING:
+        raise SpecError(f"{where}architectures: {why(name)}.\n{HOW_TO_ADD}")
     if name not in ARCHITECTURES:
-        raise SpecError(
-            f"{where}architectures: {name!r} is not known ({', '.join(ARCHITECTURES)}).\n"
-            "Add a file under specbench/architectures/ and its name to ARCHITECTURES there."
-        )
+        raise SpecError(f"{where}architectures: {name!r} is not known ({', '.join(ARCHITECTURES)}).\n{HOW_TO_ADD}")
     return ARCHITECTURES[name]

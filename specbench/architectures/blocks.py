@@ -105,7 +105,7 @@ def vision_tower(vision: HfConfig, itemsize: int, tp: int) -> Iterator[Part]:
     yield sizes.tensor(width)
     yield sizes.tensor(vision.integer("num_position_embeddings"), width)
     mine, inner_mine = -(-width // tp), -(-inner // tp)  # SGLang pads what does not divide
-    for _ in range(vision.integer("depth")):
+    for _ in range(vision.layers("depth")):
         yield from norms(sizes, 4)
         yield sizes.tensor(3 * mine, width)
         yield sizes.tensor(3 * mine)

@@ -23,7 +23,7 @@ def text(config: HfConfig) -> HfConfig:
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     decoder = text(config)
-    return (_layer(decoder),) * decoder.integer("num_hidden_layers")
+    return (_layer(decoder),) * decoder.layers("num_hidden_layers")
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
@@ -48,7 +48,7 @@ def eagle3_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 def _stack(decoder: HfConfig, sizes: blocks.Sizes, input_size: int | None = None) -> Iterator[Part]:
     layer = _layer(decoder)
     qk_norm = decoder.text_or("model_type", "") == "qwen3"
-    for number in range(decoder.integer("num_hidden_layers")):
+    for number in range(decoder.layers("num_hidden_layers")):
         heads = decoder.integer("num_attention_heads")
         yield from blocks.attention(sizes, layer, heads, gated=False, qk_norm=qk_norm, input_size=input_size)
         if number == 0:

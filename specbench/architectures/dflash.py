@@ -22,7 +22,7 @@ def text(config: HfConfig) -> HfConfig:
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     head_dim = config.integer_or("head_dim", config.integer("hidden_size") // config.integer("num_attention_heads"))
     layer = FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
-    return (layer,) * config.integer("num_hidden_layers")
+    return (layer,) * config.layers("num_hidden_layers")
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:

@@ -10,6 +10,9 @@ from typing import Any
 
 from ..errors import SpecError
 
+MOST_LAYERS = 4_096
+_MOST_BYTES = 16_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfConfig:
@@ -18,16 +21,25 @@ class HfConfig:
     where: str
     data: Mapping[str, Any]
 
-    def integer(self, key: str) -> int:
+    def integer(self, key: str, *, most: int = 2**31 - 1) -> int:
         """A required positive whole number."""
         value = self._required(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self._wrong(key, value, "a whole number above 0")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self._wrong(key, value, f"a whole number from 1 to {most:,}")
         return value
 
-    def integer_or(self, key: str, default: int) -> int:
-        """An optional number: `default` when the key is absent or null."""
-        return default if self.data.get(key) is None else self.integer(key)
+    def integer_or(self, key: str, default: int, *, most: int = 2**31 - 1) -> int:
+        """An optional number: `default` when the key is absent or null; 0 where that is the default, too."""
+        value = self.data.get(key)
+        none = value is None or (value == 0 and default == 0 and not isinstance(value, bool))
+        return default if none else self.integer(key, most=most)
+
+    def layers(self, key: str) -> int:
+        """A required number of layers. Each becomes a value of its own, so it is bounded."""
+        return self.integer(key, most=MOST_LAYERS)
+
+    def layers_or(self, key: str, default: int) -> int:
+        return self.integer_or(key, default, most=MOST_LAYERS)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.data.get(key, default)
@@ -48,8 +60,8 @@ class HfConfig:
         value = self.data.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, value, "a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
+            raise self._wrong(key, value, "a number from 0 to 1e9")
         return float(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -89,14 +101,25 @@ class HfConfig:
         )
 
     def _wrong(self, key: str, value: object, expected: str) -> SpecError:
-        return SpecError(f"{self.where}{key}: got {value!r:.60}; expected {expected}.\nCorrect the config.json.")
+        return SpecError(f"{self.where}{key}: got {_short(value)}; expected {expected}.\nCorrect the config.json.")
+
+
+def _short(value: object) -> str:
+    """Of a huge number not even its digits are printed."""
+    if isinstance(value, int) and abs(value) >= 10**60:
+        return "a number of more than 60 digits"
+    return f"{value!r:.60}"
 
 
 def read_config(file: Path, name: str) -> HfConfig:
     """The config.json of a model. SpecError when it is no JSON object."""
     try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise SpecError(f"{name}: config.json is larger than {_MOST_BYTES:,} bytes.\nLooked at {file}.")
         data = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise SpecError(f"{name}: config.json is nested too deeply.\nLooked at {file}.") from None
+    except (OSError, ValueError) as error:  # no JSON, no UTF-8, a number of thousands of digits
         raise SpecError(f"{name}: config.json cannot be read: {error}.\nLooked at {file}.") from None
     if not isinstance(data, dict):
         raise SpecError(f"{name}: config.json holds no object.\nLooked at {file}.")

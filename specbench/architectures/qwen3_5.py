@@ -37,7 +37,7 @@ def gated_delta_net(decoder: HfConfig) -> GatedDeltaNet:
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     decoder = text(config)
-    number = decoder.integer("num_hidden_layers")
+    number = decoder.layers("num_hidden_layers")
     if decoder.data.get("layer_types") is not None:
         kinds = decoder.texts("layer_types")
     else:
@@ -78,7 +78,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
     decoder = text(config)
-    return (full_attention(decoder),) * decoder.integer_or("mtp_num_hidden_layers", 0)
+    return (full_attention(decoder),) * decoder.layers_or("mtp_num_hidden_layers", 0)
 
 
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:

@@ -22,3 +22,10 @@ def reject_keyed(engine: EngineSection, where: str = "") -> None:
     from .sglang import arguments
 
     arguments.reject_keyed(engine, where)
+
+
+def key_of_flag(spelling: str) -> str | None:
+    """The configuration key of a server flag, however it is spelled; None: no flag, or one without a key."""
+    from .sglang import flags
+
+    return flags.key_of_flag(spelling)

@@ -1,0 +1,58 @@
+"""Families that are known and not supported yet: what each needs, so that a message can say so.
+
+To support one: a file beside this one, its names in `ARCHITECTURES`, and its line here removed.
+"""
+
+from __future__ import annotations
+
+_MAMBA2 = "Mamba2 layers"
+_MLA = "latent attention (MLA)"
+_SLIDING = "sliding-window attention"
+
+#: Name in config.json -> what of the family is not modelled.
+PENDING: dict[str, str] = {
+    "NemotronHForCausalLM": _MAMBA2,
+    "FalconH1ForCausalLM": _MAMBA2,
+    "GraniteMoeHybridForCausalLM": _MAMBA2,
+    "KimiLinearForCausalLM": f"KDA layers and {_MLA}",
+    "DeepseekV2ForCausalLM": _MLA,
+    "DeepseekV3ForCausalLM": _MLA,
+    "DeepseekV32ForCausalLM": f"{_MLA} with an indexer",
+    "GptOssForCausalLM": _SLIDING,
+    "Gemma3ForConditionalGeneration": _SLIDING,
+    "Gemma3ForCausalLM": _SLIDING,
+    "Qwen3MoeForCausalLM": "the tensors of its experts",
+    "MixtralForCausalLM": "the tensors of its experts",
+}
+
+#: Part of a model's name, lower case -> its family.
+_NAMED: dict[str, str] = {
+    "nemotron-3-nano": "NemotronHForCausalLM",
+    "nemotron-3-super": "NemotronHForCausalLM",
+    "nemotron-h-": "NemotronHForCausalLM",
+    "nemotron-nano-9b-v2": "NemotronHForCausalLM",
+    "nemotron-nano-12b-v2": "NemotronHForCausalLM",
+    "falcon-h1": "FalconH1ForCausalLM",
+    "granite-4.0-h": "GraniteMoeHybridForCausalLM",
+    "kimi-linear": "KimiLinearForCausalLM",
+    "kimi-k2": "DeepseekV3ForCausalLM",
+    "deepseek-v2": "DeepseekV2ForCausalLM",
+    "deepseek-v3.2": "DeepseekV32ForCausalLM",
+    "deepseek-v3": "DeepseekV3ForCausalLM",
+    "deepseek-r1-0528": "DeepseekV3ForCausalLM",
+    "gpt-oss": "GptOssForCausalLM",
+    "gemma-3-": "Gemma3ForConditionalGeneration",
+    "qwen3-30b-a3b": "Qwen3MoeForCausalLM",
+    "qwen3-235b-a22b": "Qwen3MoeForCausalLM",
+    "mixtral-8x": "MixtralForCausalLM",
+}
+
+
+def family_of(name: str) -> str | None:
+    """The pending family that a model's name tells, if it does."""
+    return next((family for part, family in _NAMED.items() if part in name.lower()), None)
+
+
+def why(family: str) -> str:
+    """A clause on a pending family."""
+    return f"{family} is not supported yet (not modelled: {PENDING[family]}), so nothing is predicted"
