@@ -18,12 +18,13 @@ from . import listing, report
 from .config import RunConfig
 from .errors import RecordError
 from .notebooks import execute, source
+from .outcome import in_words
 from .params import Campaign
 from .paths import runs_root
 from .progress import latest
-from .record import RunRecord, new_run_folder
-from .studies import ERROR, RUN_NOTEBOOK
-from .terms import Status
+from .record import new_run_folder
+from .studies import ERROR, RUN_NOTEBOOK, study
+from .terms import Outcome, Status
 from .workers import worker_pool
 
 _POLL_S = 0.25
@@ -36,8 +37,8 @@ class Event:
 
     run: str | None
     phase: str  # starting, ready, warmup, a step, diagnosis, analysis, …
-    done: int  # configurations (or pages) finished in this stage
-    total: int
+    done: int  # configurations and pages finished so far
+    total: int  # configurations and pages of the whole campaign
     finished: bool = False  # this run or stage has ended
     notice: bool = False  # `phase` is something to say once, not a phase
 
@@ -48,7 +49,8 @@ class PointResult:
 
     name: str
     folder: Path
-    status: Status | None  # None: no record
+    status: Status | None  # how the server ended; None: no record
+    outcome: Outcome  # the run in one word
     error: str | None  # why there is no record, or why the notebook stopped
 
 
@@ -67,7 +69,8 @@ class CampaignResult:
 
     @property
     def all_served(self) -> bool:
-        return all(point.status == "served" for point in self.points)
+        """Every configuration served what was asked, or started as asked where nothing was to be sent."""
+        return all(point.outcome in ("served", "started") for point in self.points)
 
 
 Watch = Callable[[Event], None]
@@ -82,10 +85,13 @@ def run_campaign(campaign: Campaign, out: Path | None = None, progress: Watch | 
         if folder.name != config.name:
             told = f"{config.name} exists: this run is {folder.name}"
             watch(Event(run=config.name, phase=told, done=0, total=len(points), notice=True))
+    known = listing.read(root)
+    # A page per configuration of the folder, those of earlier runs too, and the front page.
+    total = len(points) + len({*(known.runs if known else ()), *(config.name for config in campaign.runs)}) + 1
     with worker_pool(_jobs(campaign.runs)) as pool:
-        results = tuple(_run_all(pool, points, watch))
+        results = tuple(_run_all(pool, points, watch, total))
         listing.remember(root, campaign.name, [(point.name, point.folder) for point in results], about=campaign.about)
-        index, problems = report.build(root, pool, _stage(watch))
+        index, problems = report.build(root, pool, _stage(watch, len(points)))
     return CampaignResult(name=campaign.name, folder=root, index=index, points=results, problems=problems)
 
 
@@ -106,7 +112,7 @@ def _jobs(configs: Sequence[RunConfig]) -> int:
     return max(1, min(_MAX_JOBS, os.cpu_count() or 1, len(configs)))
 
 
-def _run_all(pool: Executor, points: Sequence[tuple[RunConfig, Path]], watch: Watch) -> list[PointResult]:
+def _run_all(pool: Executor, points: Sequence[tuple[RunConfig, Path]], watch: Watch, total: int) -> list[PointResult]:
     running: dict[Future[str | None], int] = {
         pool.submit(run_point, config, folder): number for number, (config, folder) in enumerate(points)
     }
@@ -118,13 +124,13 @@ def _run_all(pool: Executor, points: Sequence[tuple[RunConfig, Path]], watch: Wa
             config, folder = points[number]
             results[number] = _result(config, folder, future)
             (folder / report.PROGRESS).unlink(missing_ok=True)
-            status = results[number].status or "no record"
-            watch(Event(run=config.name, phase=status, done=len(results), total=len(points), finished=True))
+            outcome = in_words(results[number].outcome)
+            watch(Event(run=config.name, phase=outcome, done=len(results), total=total, finished=True))
         for number in running.values():
             config, folder = points[number]
             seen = latest(folder / report.PROGRESS)
             if seen is not None:
-                watch(Event(run=config.name, phase=str(seen), done=len(results), total=len(points)))
+                watch(Event(run=config.name, phase=str(seen), done=len(results), total=total))
     return [results[number] for number in sorted(results)]
 
 
@@ -134,16 +140,20 @@ def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> Poin
     except Exception as problem:  # a worker that was killed: the others go on
         error = f"{type(problem).__name__}: {problem}"
     try:
-        status: Status | None = RunRecord.open(folder).status.status
+        found = study(folder)
     except RecordError as missing:
-        status, error = None, error or str(missing)
+        error = error or str(missing)
         (folder / ERROR).write_text(error, encoding="utf-8")
-    return PointResult(name=config.name, folder=folder, status=status, error=error)
+        return PointResult(name=config.name, folder=folder, status=None, outcome="no_record", error=error)
+    status = found.record.status.status
+    return PointResult(name=config.name, folder=folder, status=status, outcome=found.outcome, error=error)
 
 
-def _stage(watch: Watch) -> Callable[[str, int, int], None]:
+def _stage(watch: Watch, before: int = 0) -> Callable[[str, int, int], None]:
+    """Pages count on from the `before` configurations that have run."""
+
     def show(phase: str, done: int, total: int) -> None:
-        watch(Event(run=None, phase=phase, done=done, total=total, finished=done == total))
+        watch(Event(run=None, phase=phase, done=before + done, total=before + total, finished=done == total))
 
     return show
 

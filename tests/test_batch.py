@@ -19,11 +19,11 @@ import pytest
 from typer.testing import CliRunner
 
 from specbench import batch, listing
-from specbench.batch import CampaignResult, Event
+from specbench.batch import CampaignResult, Event, PointResult
 from specbench.cli import app
-from specbench.cli.campaign_text import Screen, document
+from specbench.cli.campaign_text import Screen, document, summary
 from specbench.config import RunConfig
-from specbench.errors import RecordError
+from specbench.errors import ConfigError, RecordError
 from specbench.pages import MAX_PAGE_BYTES
 from specbench.params import Campaign, load_campaign, load_run, load_sections
 from specbench.paths import RUNS, runs_root
@@ -31,9 +31,11 @@ from specbench.record_types import RunStatus
 from specbench.record_writer import RecordWriter
 from specbench.report import write_run
 from specbench.studies import collect
+from specbench.terms import Outcome
 from specbench.workers import worker_pool
 
 ROOT = Path(__file__).parent.parent
+EVIL = "<script>alert(1)</script>"
 pytestmark = pytest.mark.slow
 
 
@@ -49,7 +51,7 @@ def campaign() -> Campaign:
         recording("0512_dflash_r4"),
         recording("nospec_r4", name="lost", engine__replay="tests/records/there-is-no-such-record"),
     )
-    return Campaign(name="little", runs=runs, source=ROOT / "params")
+    return Campaign(name="little", runs=runs, source=ROOT / "params", about=f"Two & one.\n\n{EVIL}")
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,10 @@ def result(campaign: Campaign, events: list[Event], tmp_path_factory: pytest.Tem
 
 
 def test_a_failed_point_does_not_stop_the_others(result: CampaignResult) -> None:
-    assert [(point.name, point.status) for point in result.points] == [
-        ("0512_dflash_r8", "refused"),
-        ("0512_dflash_r4", "served"),
-        ("lost", None),
+    assert [(point.name, point.status, point.outcome) for point in result.points] == [
+        ("0512_dflash_r8", "refused", "refused"),
+        ("0512_dflash_r4", "served", "served"),
+        ("lost", None, "no_record"),
     ]
     assert "there-is-no-such-record" in str(result.points[2].error)
     assert result.problems == ()
@@ -102,13 +104,18 @@ def test_pages_are_small_and_their_links_lead_somewhere(result: CampaignResult) 
 def test_the_front_page_tells_the_story(result: CampaignResult) -> None:
     text = result.index.read_text("utf-8")
     plain = re.sub(r"<[^>]+>", " ", text)
-    assert "3 configurations: 1 served what was asked; 1 did not start; 1 left no record." in plain
+    assert "3 configurations: 1 served (" in plain
+    assert "1 refused (the server did not start), 1 no record (the run itself failed)." in plain
+    assert '<p class="about">Two &amp; one.</p><p class="about">&lt;script&gt;' in text
+    assert "2 configurations did not get what was asked" in plain
+    assert "In all 2 runs the weights are random" in plain
+    assert text.index("the weights are random") < text.index("data:image/png")
     assert "87,034" in plain  # KV tokens logged with 4 requests
     assert "11,866" in plain  # and with 8
     assert "there-is-no-such-record" in plain
     assert 'href="0512_dflash_r8/index.html"' in text
-    # the remedy of the refused run was tried by the run that served
-    assert "memory.max_running_requests=4" in plain
+    # the remedy of the refused run was tried by the run that served, and does not give what was asked
+    assert "memory.max_running_requests=4  (predicted: 4 at once, fewer than asked). Proved by" in plain
 
 
 def test_the_page_of_the_refused_run_names_cause_evidence_and_remedy(result: CampaignResult) -> None:
@@ -123,6 +130,10 @@ def test_progress_names_runs_phases_and_the_end(events: list[Event], result: Cam
     ended = [(event.run, event.phase) for event in events if event.finished and event.run]
     assert sorted(ended) == [("0512_dflash_r4", "served"), ("0512_dflash_r8", "refused"), ("lost", "no record")]
     assert (events[-1].run, events[-1].phase, events[-1].finished) == (None, "pages", True)
+    # one count from the first configuration to the last page: 3 runs, a page each, the front page
+    assert {event.total for event in events} == {7}
+    assert [event.done for event in events] == sorted(event.done for event in events)
+    assert events[-1].done == 7
     assert max(event.done for event in events if event.run) == 3
 
 
@@ -133,11 +144,41 @@ def test_nothing_is_left_running(result: CampaignResult) -> None:
 def test_the_result_for_programs(result: CampaignResult) -> None:
     data = json.loads(json.dumps(document(result)))
     assert data["schema"] == 1
-    assert [(run["name"], run["status"]) for run in data["runs"]] == [
-        ("0512_dflash_r8", "refused"),
-        ("0512_dflash_r4", "served"),
-        ("lost", None),
+    assert [(run["name"], run["status"], run["outcome"]) for run in data["runs"]] == [
+        ("0512_dflash_r8", "refused", "refused"),
+        ("0512_dflash_r4", "served", "served"),
+        ("lost", None, "no_record"),
     ]
+
+
+def test_the_table_fits_eighty_columns_and_tells_the_whole_cause(
+    result: CampaignResult, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    summary(result)
+    lines = capsys.readouterr().out.splitlines()
+    report = next(number for number, line in enumerate(lines) if line.startswith("report: "))
+    assert max(len(line) for line in lines[:report]) <= 80
+    assert lines[0].split() == ["configuration", "asked", "resolved", "served", "outcome"]
+    assert lines[1].split() == ["0512_dflash_r8", "8", "-", "none", "(did", "not", "start)", "refused"]
+    cause = " ".join(
+        line.strip() for line in lines[2 : lines.index(next(x for x in lines if x.startswith("0512_dflash_r4")))]
+    )
+    assert cause.startswith("The state pool got 2 slots and one request needs 4")
+    assert "left for pools after the weights (predicted)." in cause
+    assert any(line.startswith("lost") and line.endswith("no record") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [(["served", "started"], True), (["served", "capped"], False), (["unanswered"], False), (["refused"], False)],
+)
+def test_strict_wants_what_was_asked(outcomes: list[Outcome], expected: bool) -> None:
+    points = tuple(
+        PointResult(name="x", folder=Path("x"), status="served", outcome=outcome, error=None) for outcome in outcomes
+    )
+    found = CampaignResult(name="c", folder=Path("c"), index=Path("c"), points=points, problems=())
+    assert found.all_served is expected
 
 
 def test_the_collection_keeps_the_campaigns_order_and_the_failure(result: CampaignResult) -> None:
@@ -191,7 +232,7 @@ def test_real_engines_run_one_at_a_time() -> None:
 
 
 def test_untrusted_text_of_a_log_stays_text_on_the_page(tmp_path: Path) -> None:
-    evil = "<script>alert(1)</script>"
+    evil = EVIL
     config = recording("nospec_r4", name="evil", model=f"org/{evil}", engine__replay=None)
     log = (
         "[2026-11-29 13:01:31] Load weight begin. avail mem=139.13 GB\n"
@@ -271,6 +312,14 @@ def test_the_demo_is_a_valid_campaign() -> None:
     demo = load_campaign(ROOT / "params" / "demo.yaml")
     assert len(demo.runs) >= 10
     assert all(run.engine.replay is not None for run in demo.runs)
+    assert "is the 70.7 GiB for weights and pools that a 96 GB card" in demo.about
+
+
+def test_what_a_campaign_is_about_is_text(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"campaign: c\nabout: [1]\npoints: [{{params: {ROOT}/params/story/tp1-4.yaml}}]\n")
+    with pytest.raises(ConfigError, match="about: got"):
+        load_campaign(file)
 
 
 def test_a_name_that_ran_before_is_told_with_its_new_folder(

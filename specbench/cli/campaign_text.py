@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.text import Text
 
 from ..batch import CampaignResult, Event, PointResult
+from ..outcome import in_words
 
 if TYPE_CHECKING:
     from ..studies import Study
+    from ..terms import Outcome
 
-_STYLES = {"served": "green", "capped": "yellow", "refused": "red", "crashed": "magenta", "timed_out": "magenta"}
+_STYLES: dict[Outcome, str] = {
+    "served": "green",
+    "capped": "yellow",
+    "unanswered": "red",
+    "refused": "red",
+    "crashed": "magenta",
+    "timed_out": "magenta",
+    "no_record": "red",
+}
+_INDENT = " " * 4
+_HEADERS = ("configuration", "asked", "resolved", "served", "outcome")
 
 
 class Screen:
@@ -98,7 +111,7 @@ def _run(point: PointResult, study: Study | None) -> dict[str, Any]:
         "name": point.name,
         "folder": str(point.folder),
         "status": point.status,
-        "outcome": study.outcome if study else None,
+        "outcome": point.outcome,
         "running_requests": {
             "requested": study.asked if study else None,
             "resolved": study.resolved if study else None,
@@ -117,28 +130,39 @@ def _studies(result: CampaignResult) -> dict[str, Study]:
 
 
 def summary(result: CampaignResult) -> None:
-    """The table of outcomes and where the report is."""
+    """The table of outcomes, with each cause below its row, and where the report is."""
     console = Console(file=sys.stdout)
     studies = _studies(result)
-    table = Table(box=None, pad_edge=False, expand=True)
-    for name in ("configuration", "asked", "resolved", "served", "outcome"):
-        table.add_column(name, justify="right" if name in ("asked", "resolved", "served") else "left", no_wrap=True)
-    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
-    for point in result.points:
-        study = studies.get(point.folder.name)
-        if study is None:
-            why = (point.error or "").splitlines()[0] if point.error else ""
-            table.add_row(escape(point.name), "", "", "", "[red]no record[/]", escape(why))
-            continue
-        causes = [finding.cause for finding in study.diagnosis.findings if finding.severity != "notice"]
-        style = _STYLES.get(study.outcome, "red")
-        outcome = f"[{style}]{study.outcome.replace('_', ' ')}[/]"
-        figures = [_figure(value) for value in (study.asked, study.resolved, study.served)]
-        table.add_row(escape(point.name), *figures, outcome, escape(causes[0]) if causes else "")
-    console.print(table)
+    rows = [_row(point, studies.get(point.folder.name)) for point in result.points]
+    widths = [max(len(str(cells[i])) for cells in (_HEADERS, *(cells for cells, _ in rows))) for i in range(5)]
+    console.print(_cells(_HEADERS, widths, "bold"), soft_wrap=True, highlight=False)
+    for (cells, why), point in zip(rows, result.points, strict=True):
+        console.print(_cells(cells, widths, _STYLES.get(point.outcome, "")), soft_wrap=True, highlight=False)
+        if why:
+            wrapped = textwrap.fill(why, console.width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+            console.print(Text(wrapped, style="dim"), soft_wrap=True, highlight=False)
     for problem in result.problems:
-        console.print(f"[red]problem:[/] {escape(problem)}")
+        console.print(Text.assemble(("problem: ", "red"), problem))
     console.print(f"report: {escape(str(result.index))}", soft_wrap=True, highlight=False)
+
+
+def _cells(cells: tuple[str, ...], widths: list[int], style: str) -> Text:
+    """A row; figures to the right, the outcome in its colour."""
+    name, *figures, outcome = cells
+    padded = [figure.rjust(width) for figure, width in zip(figures, widths[1:], strict=False)]
+    text = Text("  ".join([name.ljust(widths[0]), *padded, ""]))
+    return text.append(outcome, style=style)
+
+
+def _row(point: PointResult, study: Study | None) -> tuple[tuple[str, ...], str]:
+    """The cells and the reason why it did not get what was asked; "": it did."""
+    from ..show.run import served_cell
+
+    if study is None:
+        return (point.name, "-", "-", "-", in_words(point.outcome)), point.error or ""
+    causes = [finding.cause for finding in study.diagnosis.findings if finding.severity != "notice"]
+    figures = (_figure(study.asked), _figure(study.resolved), served_cell(study).text)
+    return (point.name, *figures, in_words(point.outcome)), causes[0] if causes else ""
 
 
 def _figure(value: int | None) -> str:

@@ -29,7 +29,7 @@ def run(
     Example: specbench run params/demo.yaml
 
     A configuration that is refused or crashes is a result, not an error: exit code 0 when every configuration left a
-    record (with --strict: when every one served), else 1.
+    record (with --strict: when every one served what was asked), else 1.
     """
     import signal
 
