@@ -101,7 +101,7 @@ class MemorySection(Section):
         None,
         description="the share (0 to 1) of the memory free before loading; when left out: the engine's heuristic",
     )
-    mamba_full_memory_ratio: Annotated[float, Field(gt=0)] | None = Field(
+    mamba_full_memory_ratio: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         None, description="the ratio of state pool to KV pool; when left out: 0.9"
     )
     max_running_requests: Count | None = Field(

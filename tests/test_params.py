@@ -125,6 +125,11 @@ def test_a_dumped_run_loads_back_equal(write):
             "memory.max_running_requests is the most requests",
         ),
         (
+            "memory: {mamba_full_memory_ratio: 1.0e+308}",
+            "x.yaml: memory.mamba_full_memory_ratio: got 1e+308 (a number); expected a number ≤ 1000000.0.",
+            "memory.mamba_full_memory_ratio is the ratio of state pool to KV pool; when left out: 0.9.",
+        ),
+        (
             "workload: {requests: [1, 2], concurrency: [1, 2, 4]}",
             "x.yaml: workload: requests has 2 figures, concurrency has 3.",
             "Give one figure per load, or a single one for all.",

@@ -120,6 +120,12 @@ def test_heads_that_do_not_divide_are_refused(tp: int) -> None:
     assert str(caught.value).endswith("\nSizes that work: 1, 2, 4, 8 (of 1 to 16).")
 
 
+def test_a_default_fraction_below_zero_names_what_makes_it_so() -> None:
+    # 512 + 1.5 × 100,000 + 2 × 256 + 128 + 8 × 237 graphs = 153,048 of 97,887 MiB: -0.564, × 0.92477 for the images
+    with pytest.raises(ConfigError, match=r"^memory\.mem_fraction_static: left out, .* at -0\.522: its reserve"):
+        settings(run("0.5.16", memory={"chunked_prefill_size": 100_000}))
+
+
 # ── default fraction, 97,887 MiB ─────────────────────────────────────────────────────────────────────────────────────
 
 

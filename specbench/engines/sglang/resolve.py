@@ -186,6 +186,12 @@ def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, car
     else:
         fraction = default_fraction(config, rule, target, family, (emulated or card).total_mib)
         source = f"default of {rule.label}"
+        if fraction <= 0:
+            raise ConfigError(
+                f"memory.mem_fraction_static: left out, and the engine's default comes out at {fraction:.3f}: its "
+                "reserve for prefill chunks and graphs is larger than the card.\n"
+                "Give the fraction, or smaller memory.chunked_prefill_size and memory.cuda_graph_max_bs."
+            )
     if emulated is None:
         return fraction, source
     ranks = config.parallel.tp_size * config.parallel.pp_size
