@@ -150,6 +150,19 @@ def test_a_size_that_is_none_names_its_option(figure: str) -> None:
     assert done.returncode == 2 and "--pre-gib" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_terminal_without_unicode_gets_question_marks() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench", "predict", str(STORY / "tp1-8.yaml")],
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "120", "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"? --mem-fraction-static" in done.stdout
+
+
 def test_help_asks_for_a_run_not_for_a_campaign() -> None:
     text = " ".join(predict("--help").stdout.split())
     assert "A params file of one run" in text and "campaign" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -55,6 +56,7 @@ def _root(
 
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 the answer is no (see each command), 2 bad input, 130 interrupted."""
+    _print_what_the_terminal_can()
     try:
         _app()
     except SpecbenchError as error:
@@ -66,6 +68,13 @@ def main() -> None:
     except BrokenPipeError:
         _drop_output()
         sys.exit(0)
+
+
+def _print_what_the_terminal_can() -> None:
+    """A terminal or a pipe without Unicode gets ? for ×, → and the like, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _app() -> None:
