@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -181,8 +182,13 @@ def kind(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 40
+
+
 def shown(value: Any) -> str:
-    text = repr(value)
+    """The value in at most 80 characters. Never built whole: a few YAML aliases can stand for gigabytes."""
+    text = _SHORT.repr(value)
     return f"{text if len(text) <= 80 else text[:77] + '…'} ({kind(value)})"
 
 

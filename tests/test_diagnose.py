@@ -254,3 +254,33 @@ def test_the_document_has_the_promised_form():
     assert set(row) >= {"term", "rank", "basis", "predicted", "observed", "tolerance", "verdict"}
     assert document["resolved"]["running_requests"] == 8
     assert document["requested"]["running_requests"] == 8
+
+
+def test_failed_requests_of_a_running_server_are_a_finding(tmp_path):
+    from specbench.run import run
+
+    config = RunRecord.open(RECORDS / "nospec_r4").config.replace(
+        {
+            "engine.replay": str(RECORDS / "nospec_r4"),
+            "engine.replay_speed": "instant",
+            "workload.concurrency": [4],
+            "workload.requests": 4,
+            "workload.warmup": 0,
+            "workload.request_timeout_s": 1e-9,
+        }
+    )
+    finding = of_record(run(config, tmp_path / "run")).findings[0]
+    assert (finding.id, finding.severity) == ("requests-failed", "fatal")
+    assert finding.cause.startswith("All of 4 requests failed although the server ran, 4 with: ")
+    assert [line.line for line in finding.evidence] == [None, None, None]
+
+
+@pytest.mark.parametrize("asked", [20_000, 10**25])
+def test_an_absurd_number_of_requests_is_answered_at_once(tmp_path, asked):
+    """The remedy that asks for less is found by bisection, whatever the log asked for."""
+    text = (RECORDS / "0512_dflash_r8_exact" / "server.log").read_text()
+    log = tmp_path / "x.log"
+    log.write_text(text.replace("max_running_requests=8", f"max_running_requests={asked}"))
+    (finding,) = of_path(log).findings
+    assert finding.id == "refused-state-pool"
+    assert finding.remedies == () or finding.remedies[-1].predicted["running_requests"] == 4

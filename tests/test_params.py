@@ -376,3 +376,11 @@ def test_any_text_is_a_run_or_a_two_line_message(tmp_path_factory, text):
         load_campaign(file)
     except ConfigError as error:
         assert str(error).count("\n") <= 1
+
+
+def test_yaml_aliases_that_stand_for_gigabytes_are_answered_at_once(write):
+    levels = ["&a0 [x,x,x,x,x,x,x,x,x,x]"]
+    levels += [f"&a{n} [" + ",".join([f"*a{n - 1}"] * 10) + "]" for n in range(1, 9)]
+    with pytest.raises(ConfigError) as caught:
+        load_run(write(RUN + f"parallel: {{tp_size: [{', '.join(levels)}]}}\n"))
+    assert len(str(caught.value)) < 600

@@ -32,7 +32,7 @@ def diagnose(
 
         from ..diagnose.document import to_document
 
-        typer.echo(json.dumps(to_document(found), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(to_document(found), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         from rich.console import Console
 

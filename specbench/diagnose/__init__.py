@@ -28,7 +28,7 @@ from ..terms import Basis, Limit, Origin, Status
 from .case import Case
 from .fromlog import config_of_log
 from .rules_limits import capped, context_above_pool
-from .rules_serving import overflow, prefix_hits, queue_with_room, slow_first
+from .rules_serving import overflow, prefix_hits, queue_with_room, requests_failed, slow_first
 from .rules_start import failed
 from .serving import serving
 from .types import Diagnosis, Finding, Remedy
@@ -38,6 +38,7 @@ __all__ = ["RULES", "Case", "Diagnosis", "Finding", "Remedy", "of_log", "of_path
 RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     failed,
     overflow,
+    requests_failed,
     capped,
     context_above_pool,
     queue_with_room,

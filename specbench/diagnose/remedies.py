@@ -52,7 +52,8 @@ class _Change:
 
 def remedies(situation: Situation, *, most: int = 6) -> tuple[Remedy, ...]:
     """At most `most`: changes of the server, more GPUs, pairs of changes to fill up, and at last asking for less."""
-    ask_less = list(_working(situation, _ask_less(situation)))[:1]
+    less = _ask_less(situation)
+    ask_less = () if less is None else (less,)
     found: list[Remedy] = []
     for group in (_server_changes(situation), _more_gpus(situation), _pairs(situation)):
         if len(found) + len(ask_less) < most:
@@ -237,15 +238,19 @@ def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Chan
     return tuple(changes)
 
 
-def _ask_less(situation: Situation) -> Iterator[tuple[_Change, ...]]:
-    yield tuple(
-        _Change(
-            {"memory.max_running_requests": fewer},
-            f"asks for {fewer} instead of {situation.wanted_requests}: the rest waits at the client",
-            fewer,
-        )
-        for fewer in range(situation.wanted_requests - 1, 0, -1)
-    )
+def _ask_less(situation: Situation) -> Remedy | None:
+    """The largest number below the asked one that serves, by bisection: a log may ask for any number."""
+    best: Remedy | None = None
+    low, high = 1, situation.wanted_requests - 1
+    while low <= high:
+        fewer = (low + high) // 2
+        note = f"asks for {fewer:,} instead of {situation.wanted_requests:,}: the rest waits at the client"
+        tried = _tried(situation, _Change({"memory.max_running_requests": fewer}, note, fewer))
+        if tried is None:
+            high = fewer - 1
+        else:
+            best, low = tried, fewer + 1
+    return best
 
 
 def _pairs(situation: Situation) -> Iterator[tuple[_Change, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from ..engines.contract import Line
@@ -50,6 +51,34 @@ def overflow(case: Case) -> tuple[Finding, ...]:
             )
         )
     return tuple(findings)
+
+
+def requests_failed(case: Case) -> tuple[Finding, ...]:
+    """Requests without an answer, for another reason than their length. A server that died has its own finding."""
+    if case.status != "served" or not case.requests:
+        return ()
+    failed = [r for r in case.requests if r.error and not _CONTEXT.search(r.error) and not _POOL.search(r.error)]
+    if not failed:
+        return ()
+    texts = Counter(request.error or "" for request in failed)
+    (text, times), *others = texts.most_common()
+    shown = text if len(text) <= 200 else text[:199] + "…"
+    more = f" (and {counted(len(others), 'other text')})" if others else ""
+    everything = len(failed) == len(case.requests)
+    return (
+        Finding(
+            id="requests-failed",
+            cause=(
+                f"{'All' if everything else len(failed)} of {counted(len(case.requests), 'request')} failed although "
+                f"the server ran, {times} with: {shown}{more}"
+            ),
+            severity="fatal" if everything else "costly",
+            evidence=tuple(
+                Line(line=None, text=f"step {request.step}, request {request.index}: {request.error}")
+                for request in failed[:3]
+            ),
+        ),
+    )
 
 
 def slow_first(case: Case) -> tuple[Finding, ...]:
