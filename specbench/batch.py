@@ -16,7 +16,7 @@ from pathlib import Path
 
 from . import listing, report
 from .config import RunConfig
-from .errors import RecordError
+from .errors import RecordError, SpecbenchError
 from .notebooks import execute, source
 from .outcome import in_words
 from .params import Campaign
@@ -137,7 +137,9 @@ def _run_all(pool: Executor, points: Sequence[tuple[RunConfig, Path]], watch: Wa
 def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> PointResult:
     try:
         error = future.result()
-    except Exception as problem:  # a worker that was killed: the others go on
+    except SpecbenchError as problem:  # a worker that was killed: the others go on
+        error = str(problem)
+    except Exception as problem:
         error = f"{type(problem).__name__}: {problem}"
     try:
         found = study(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
+import os
 import re
 import signal
 import subprocess
@@ -252,19 +253,44 @@ def test_untrusted_text_of_a_log_stays_text_on_the_page(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-def test_a_worker_that_dies_is_a_row_not_a_crash(campaign: Campaign, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_a_row_and_the_others_go_on(campaign: Campaign, tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
-    with worker_pool(1) as pool:
-        killed = pool.submit(_die)
+    with worker_pool(2) as pool:
+        slow = pool.submit(_pause_then, "beside it")
+        killed = pool.submit(os._exit, 3)
+        later = [pool.submit(_pause_then, f"after {number}") for number in range(3)]
         outcome = batch._result(campaign.runs[0], tmp_path / "x", killed)
+        assert [task.result(60) for task in (slow, *later)] == ["beside it", "after 0", "after 1", "after 2"]
     assert outcome.status is None
-    assert "terminated abruptly" in str(outcome.error)
+    assert str(outcome.error).startswith("the process that executed the notebook was ended from outside")
 
 
-def _die() -> None:
-    import os
+def test_a_worker_that_is_killed_costs_its_own_configuration_only(tmp_path: Path) -> None:
+    runs = [recording("dflash_r8", name="killed", engine__replay_speed=1.0), recording("0512_dflash_r8")]
+    points = [(config, tmp_path / config.name) for config in runs]
+    for _, folder in points:
+        folder.mkdir()
 
-    os._exit(3)
+    def kill_once(event: Event) -> None:
+        """The first configuration takes minutes; its worker is the parent of the kernel that has started it."""
+        if event.run == "killed" and not event.finished and not ended:
+            for worker in multiprocessing.active_children():
+                worker.kill()
+                ended.append(worker.pid)
+
+    ended: list[int | None] = []
+    with worker_pool(1) as pool:
+        results = batch._run_all(pool, points, kill_once, 2)
+    assert [(one.name, one.status, one.outcome) for one in results] == [
+        ("killed", None, "no_record"),
+        ("0512_dflash_r8", "refused", "refused"),
+    ]
+    assert "ended from outside" in str(results[0].error)
+
+
+def _pause_then(word: str) -> str:
+    time.sleep(0.2)
+    return word
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
