@@ -34,8 +34,8 @@ def test_a_table_prints_whole_numbers_and_shows_thousands() -> None:
 
 
 def test_a_wide_table_says_so_and_a_stacked_one_names_its_cells() -> None:
-    assert '<div class="table-wrap" ' in table(["a"] * 4, []).html
-    assert '<div class="table-wrap many" ' in table(["a"] * 5, []).html
+    assert '<div class="table-wrap" ' in table(["a"] * 6, []).html
+    assert '<div class="table-wrap many" ' in table(["a"] * 7, []).html
     stacked = table(["run", "<b>"], [["a", 1]], stack=True).html
     assert '<div class="table-wrap stack" ' in stacked
     assert '<td data-label="&lt;b&gt;" class="num short">1</td>' in stacked
@@ -164,7 +164,7 @@ def test_what_a_configuration_does_not_have_is_no_row() -> None:
 
 def test_none_was_served_is_said_in_words() -> None:
     refused, crashed = study(RECORDS / "0512_dflash_r8"), study(RECORDS / "nextn_r4_full")
-    assert served_cell(refused).text == "none (did not start)"
+    assert served_cell(refused).printed == "none (did not start)"
     assert served_cell(crashed).text == "none"
     row = next(line for line in str(show.served_table(crashed)).splitlines() if line.startswith("running_requests"))
     assert row.split()[-1] == "none"
@@ -179,7 +179,7 @@ def test_to_ask_for_less_is_no_green_remedy() -> None:
         if dict(remedy.set) == {"memory.max_running_requests": 1}
     )
     shown = remedy_cell(less, capped.wanted)
-    assert (shown.text, shown.tone) == ("serves 1 (fewer than asked)", "warn")
+    assert (shown.printed, shown.tone) == ("serves 1 (fewer than asked)", "warn")
     assert remedy_cell(less, None).text == remedy_cell(less, 1).text == "serves"
 
 

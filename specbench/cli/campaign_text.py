@@ -161,7 +161,7 @@ def _row(point: PointResult, study: Study | None) -> tuple[tuple[str, ...], str]
     if study is None:
         return (point.name, "-", "-", "-", in_words(point.outcome)), point.error or ""
     causes = [finding.cause for finding in study.diagnosis.findings if finding.severity != "notice"]
-    figures = (_figure(study.asked), _figure(study.resolved), served_cell(study).text)
+    figures = (_figure(study.asked), _figure(study.resolved), served_cell(study).printed)
     return (point.name, *figures, in_words(point.outcome)), causes[0] if causes else ""
 
 

@@ -53,7 +53,8 @@ def falls_short(remedy: Remedy, wanted: int | None) -> bool:
 def remedy_cell(remedy: Remedy, wanted: int | None) -> Cell:
     """'serves', or 'serves 1 (fewer than asked)': to ask for less is not to get what was asked."""
     if falls_short(remedy, wanted):
-        return Cell(text=f"serves {remedy.predicted['running_requests']} (fewer than asked)", tone="warn")
+        running = remedy.predicted["running_requests"]
+        return Cell(text=f"serves {running}", below="fewer than asked", tone="warn")
     return verdict_cell(remedy.verdict)
 
 

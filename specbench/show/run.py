@@ -142,7 +142,7 @@ def served_cell(study: Study) -> Cell:
     if study.served is not None:
         return amount_cell(study.served, "count")
     if study.outcome in ("refused", "timed_out"):
-        return Cell(text="none (did not start)", number=True, tone="bad")
+        return Cell(text="none", below="did not start", number=True, tone="bad")
     return Cell(text="not logged" if study.record.requests() else "nothing sent", tone="muted")
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from urllib.parse import quote
 
 #: Tables from this many columns on are wider than a narrow screen.
-_MANY_COLUMNS = 5
+_MANY_COLUMNS = 7
 #: A cell up to this many characters is not broken into lines.
 _ONE_LINE = 22
 
@@ -108,7 +108,7 @@ def table(
         for text, right in zip(headers, numeric, strict=True)
     )
     body = "".join(f"<tr>{''.join(_row(row, headers if stack else None))}</tr>" for row in cells)
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
     inner = f"{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     kind = "stack" if stack else "many" if len(headers) >= _MANY_COLUMNS else ""
     html = f'<div class="{f"table-wrap {kind}".rstrip()}" tabindex="0"><table class="sb">{inner}</table></div>'
