@@ -119,7 +119,7 @@ def _of_random_weights(rows: pd.DataFrame) -> str:
     hit = _random(rows)
     if not hit.any():
         return ""
-    which = "All bars" if hit.all() else "Bars marked *"
+    which = "All bars" if hit.all() else "Marked *"
     return f"\n{which}: random weights (--load-format dummy), so this says nothing about a trained draft model"
 
 
@@ -130,7 +130,7 @@ def _random(rows: pd.DataFrame) -> pd.Series:
 def _finish(ax: Axes, rows: pd.DataFrame, drawn: pd.Series, words: str) -> None:
     """Rows named with run, load and number of requests; the caption; a legend of the algorithms that have a bar."""
     marked = _random(rows) & (rows["metric"] != "ttft_s")
-    marks = [" *" if star and not marked.all() else "" for star in marked]
+    marks = [" *" if star and bar and not marked.all() else "" for star, bar in zip(marked, drawn, strict=True)]
     counts = ["" if pd.isna(count) else f" (n={count})" for count in rows["count"]]
     names = [
         f"{run} · {load}{count}{mark}"
