@@ -14,6 +14,7 @@ from typing import Any
 from .config import SECTIONS
 from .errors import ConfigError
 from .explain import listed, near_miss
+from .paths import expanded
 
 #: papermill heads the cell that it injects with this comment.
 _INJECTED = "# Parameters\n"
@@ -32,7 +33,7 @@ def sections(namespace: Mapping[str, Any], *further: str) -> dict[str, Any]:
 
 def folder(path: str | None) -> Path | None:
     """A folder that need not exist yet, against the working directory. None stays None."""
-    return None if path is None else Path(path).expanduser().resolve()
+    return None if path is None else expanded(Path(path)).resolve()
 
 
 def reject_unknown(namespace: Mapping[str, Any], allowed: Iterable[str]) -> None:

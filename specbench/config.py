@@ -22,8 +22,9 @@ Natural = Annotated[int, Field(ge=0, le=_LARGEST)]
 Seconds = Annotated[float, Field(gt=0, le=_YEAR_S)]
 #: YAML has lists, a frozen value wants tuples.
 _AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-Counts = Annotated[tuple[Count, ...], _AsTuple]
-Rates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], _AsTuple]
+Counts = Annotated[tuple[Count, ...], Field(min_length=1), _AsTuple]
+Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
+Rates = Annotated[tuple[Factor, ...], Field(min_length=1), _AsTuple]
 Text = Annotated[str, StringConstraints(min_length=1)]
 #: Also the folder of the record: no separators, nothing a shell or a file system would read differently.
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+=-]{0,120}$")]
@@ -49,7 +50,7 @@ class EngineSection(Section):
     )
     env: dict[str, str] = Field({}, description="a mapping of environment variables for the server alone")
     replay: Text | None = Field(None, description="a record to play instead of starting the engine")
-    replay_speed: Annotated[float, Field(gt=0)] | Literal["instant"] = Field(
+    replay_speed: Factor | Literal["instant"] = Field(
         1.0,
         description="the factor by which a replay is faster than recorded, or instant; timings stay in recorded time",
     )
@@ -154,7 +155,7 @@ class WorkloadSection(Section):
     warmup: Natural = Field(
         2, description="the number of requests before the measured steps, which are not in the figures"
     )
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="the seed of prompts and arrivals")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(0, description="the seed of prompts and arrivals")
     allow_overflow: bool = Field(
         False, description="the switch that sends requests which cannot fit, to see the engine's own error"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from .config import RunConfig
 from .machine import gpus
-from .paths import DATA
+from .paths import DATA, exists, expanded
 from .record_writer import sha256_text
 from .recorded import AsRecorded
 
@@ -77,8 +77,8 @@ def _config_hash(model: str | None) -> str | None:
     """sha256 of the model's config.json, shipped or in a folder; None: there is none here, or no model."""
     if model is None:
         return None
-    for folder in (Path(model).expanduser(), DATA / "models" / model.replace("/", "--")):
-        if (folder / "config.json").is_file():
+    for folder in (expanded(Path(model)), DATA / "models" / model.replace("/", "--")):
+        if exists(folder / "config.json"):
             return sha256_text((folder / "config.json").read_text(encoding="utf-8"))
     return None
 

@@ -24,6 +24,8 @@ def problem_text(problem: ErrorDetails, root: type[BaseModel], where: str) -> st
     model, keys = _walk(problem["loc"], root)
     dotted = ".".join(keys) or ".".join(location)
     value = problem.get("input")
+    if isinstance(value, tuple):  # a list that our own validator has frozen
+        value = list(value)
     if problem["type"] == "extra_forbidden":
         allowed = tuple(model.model_fields)
         return f"{where}: {dotted}: no such key{near_miss(keys[-1], allowed)}.\nAllowed here: {listed(allowed)}."
@@ -103,6 +105,8 @@ def _expected(problem: ErrorDetails) -> str:
             return "text"
         case "string_pattern_mismatch":
             return "a name of letters, digits and . _ + = - (no spaces, no slashes, at most 121 characters)"
+        case "too_short":
+            return "a list with at least one value"
         case "tuple_type" | "list_type":
             return "a list, e.g. [1, 4, 8]"
         case "model_type" | "model_attributes_type" | "dict_type":

@@ -32,15 +32,39 @@ def workbook_root(start: Path | None = None) -> Path:
 def runs_root() -> Path:
     """Where runs go that name no folder: what SPECBENCH_RUNS says, else `runs/` of the workbook."""
     asked = os.environ.get(RUNS)
-    return Path(asked).expanduser().resolve() if asked else workbook_root() / "runs"
+    return expanded(Path(asked)).resolve() if asked else workbook_root() / "runs"
 
 
 def resolve(path: str | Path, *, kind: str = "path") -> Path:
     """The existing file or folder that a user means by `path`. ConfigError (two lines) when there is none."""
-    asked = Path(path).expanduser()
+    asked = expanded(Path(path))
     candidates = [asked] if asked.is_absolute() else [Path.cwd() / asked, workbook_root() / asked]
     for candidate in candidates:
-        if candidate.exists():
-            return candidate.resolve()
-    tried = " and ".join(str(candidate.parent) for candidate in dict.fromkeys(candidates))
-    raise ConfigError(f"{kind}: {str(path)!r} does not exist.\nLooked in {tried}.")
+        if exists(candidate):
+            # What /dev/stdin leads to has no path of its own when it is a pipe.
+            found = candidate.resolve()
+            return found if exists(found) else candidate.absolute()
+    tried = " and ".join(shortened(candidate.parent) for candidate in dict.fromkeys(candidates))
+    raise ConfigError(f"{kind}: {shortened(path)!r} does not exist.\nLooked in {tried}.")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; False for a path that cannot be one (too long, a zero byte in it)."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def shortened(path: str | Path, most: int = 200) -> str:
+    """The path for a message: of one that is absurdly long, its beginning."""
+    text = str(path)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def expanded(path: Path) -> Path:
+    """The path with ~ and ~user written out, where there is such a user."""
+    try:
+        return path.expanduser()
+    except RuntimeError:  # no such user: a folder may be called so
+        return path

@@ -22,7 +22,7 @@ from .architectures.hf import HfConfig, read_config
 from .architectures.pending import family_of, why
 from .errors import ConfigError, SpecError
 from .layers import FullAttention, GatedDeltaNet, Layer, UnevenSplitError
-from .paths import DATA, resolve
+from .paths import DATA, exists, resolve, shortened
 from .units import GIB, MIB, Interval
 from .weights import reserved
 
@@ -124,7 +124,7 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
     """A shipped model by name, or any folder that holds a config.json. SpecError when neither is there or usable."""
     name = str(name_or_folder)
     shipped = _MODELS / name.replace("/", "--", 1)
-    if "/" in name and ".." not in name and (shipped / "config.json").is_file():
+    if "/" in name and ".." not in name and exists(shipped / "config.json"):
         return _load(shipped, name, 0)
     try:
         folder = resolve(name_or_folder, kind="model")
@@ -138,7 +138,7 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
     near = difflib.get_close_matches(name, known_models(), n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise SpecError(
-        f"model: {name!r} is neither shipped nor a folder with a config.json.{hint}\n"
+        f"model: {shortened(name)!r} is neither shipped nor a folder with a config.json.{hint}\n"
         f"Shipped: {', '.join(known_models())}."
     )
 
@@ -230,15 +230,15 @@ def known_gpus() -> tuple[str, ...]:
     return tuple(_gpus())
 
 
-def load_gpu(name: str) -> GpuSpec:
-    """A row of data/gpus.yaml. ConfigError with the nearest name when there is none."""
+def load_gpu(name: str, key: str = "gpu.name") -> GpuSpec:
+    """A row of data/gpus.yaml. ConfigError naming `key`, with the nearest name, when there is none."""
     table = _gpus()
     if name in table:
         return table[name]
     near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
-        f"gpu.name: {name!r} is not in the GPU table.{hint}\n"
+        f"{key}: {name!r:.90} is not in the GPU table.{hint}\n"
         f"Known: {', '.join(table)}. Add a row to specbench/data/gpus.yaml (total MiB as nvidia-smi shows)."
     )
 

@@ -6,7 +6,7 @@ import re
 
 from .errors import ConfigError
 
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?(?:\.?(?:dev|rc|a|b)\d*)?(?:\+\S+)?")
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?(?:\.?(?:dev|rc|a|b)\d*)?(?:\+\S+)?", re.ASCII)
 
 VersionKey = tuple[int, int, int, int]
 
@@ -15,7 +15,7 @@ def version_key(text: str) -> VersionKey:
     """'0.5.12' -> (0, 5, 12, 0); '0.5.6.post2' -> (0, 5, 6, 2). ConfigError when it is no version."""
     found = _VERSION.fullmatch(text.strip())
     if not found:
-        raise ConfigError(f"engine.version: {text!r} is no version.\nExpected a form like 0.5.12 or 0.5.6.post2.")
+        raise ConfigError(f"engine.version: {text!r:.90} is no version.\nExpected a form like 0.5.12 or 0.5.6.post2.")
     major, minor, patch, post = found.groups()
     return int(major), int(minor), int(patch), int(post or 0)
 

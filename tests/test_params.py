@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,26 @@ def test_a_dumped_run_loads_back_equal(write):
             "workload: &a [*a]",
             "x.yaml: not valid YAML: an anchor contains itself.",
             "Check indentation",
+        ),
+        (
+            "workload: {input_tokens: []}",
+            "x.yaml: workload.input_tokens: got [] (a list); expected a list with at least one value.",
+            "workload.input_tokens is a list of prompt lengths in tokens; each is a step of its own.",
+        ),
+        (
+            "workload: {concurrency: []}",
+            "x.yaml: workload.concurrency: got [] (a list); expected a list with at least one value.",
+            "workload.concurrency is a list",
+        ),
+        (
+            "workload: {request_rate: []}",
+            "x.yaml: workload.request_rate: got [] (a list); expected a list with at least one value.",
+            "workload.request_rate is a list",
+        ),
+        (
+            "workload: {request_rate: [1.0e+308]}",
+            "x.yaml: workload.request_rate: got 1e+308 (a number); expected a number ≤ 1000000.0.",
+            "workload.request_rate is a list",
         ),
         (
             "parallel: {tp_size: 0}",
@@ -384,3 +405,33 @@ def test_yaml_aliases_that_stand_for_gigabytes_are_answered_at_once(write):
     with pytest.raises(ConfigError) as caught:
         load_run(write(RUN + f"parallel: {{tp_size: [{', '.join(levels)}]}}\n"))
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("path", ["a" * 5_000, "~there-is-no-such-user", "x\0y", "a/" * 5_000])
+def test_a_path_that_cannot_be_one_is_a_short_message(path):
+    with pytest.raises(ConfigError) as caught:
+        load_run(path)
+    assert "does not exist.\nLooked in " in str(caught.value)
+    assert len(str(caught.value)) < 900
+
+
+def test_memory_that_cannot_be_read_is_a_message():
+    with pytest.raises(ConfigError, match=r"/proc/\d+/mem: cannot be read: .*\nExpected a params file"):
+        load_run("/proc/self/mem")
+
+
+def test_a_params_file_may_come_through_a_pipe():
+    """What `predict /dev/stdin` and `predict <(…)` open is a pipe, whose link leads to no path."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, RUN.encode())
+        os.close(writing)
+        assert load_run(f"/dev/fd/{reading}").name == "x"
+    finally:
+        os.close(reading)
+
+
+def test_a_version_has_ascii_digits(write):
+    text = RUN.replace("0.5.16", "٠.٥.١٦")
+    with pytest.raises(ConfigError, match=r"engine\.version: .* is no version"):
+        load_run(write(text))

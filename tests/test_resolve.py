@@ -185,3 +185,17 @@ def test_an_emulated_card_scales_the_fraction() -> None:
     # 0.75 × 94.23 / 139.13
     assert settings(case).fraction == pytest.approx(0.507960, abs=1e-6)
     assert "rtx-pro-6000" in settings(case).fraction_source
+
+
+@pytest.mark.parametrize("larger", ["h200", "b200"])
+def test_a_card_stands_for_no_larger_one(larger: str) -> None:
+    case = run("0.5.12", gpu={"name": "rtx-pro-6000", "emulate": larger}, memory={"mem_fraction_static": 0.75})
+    with pytest.raises(
+        ConfigError, match=rf"^gpu\.emulate: {larger} has more memory \([\d,]+ MiB\) than gpu\.name, rtx"
+    ):
+        settings(case)
+
+
+def test_an_unknown_emulated_card_names_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"^gpu\.emulate: 'h2000' is not in the GPU table\. Did you mean 'h200'\?"):
+        settings(run("0.5.12", gpu={"name": "h200", "emulate": "h2000"}))

@@ -7,7 +7,9 @@ open), draft 3.5e9 B over the ranks from 0.5.14. The 100 MiB that 0.5.18 keeps b
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from specbench.budget import predict
 from specbench.budget_types import MemoryBudget
 from specbench.config import RunConfig
 from specbench.engines.sglang.sizing import RULES, caveat, rule_for, rule_version
-from specbench.errors import ConfigError
+from specbench.errors import ConfigError, SpecError
 from specbench.specs import load_model
 from specbench.units import GIB, Interval
 
@@ -413,6 +415,15 @@ def test_a_model_without_state_has_tokens_only() -> None:
     assert (slots, requests) == (None, 64)
     assert tokens == int((0.85 * 94.40 - 15.28) * GIB) // 147_456
     assert found.verdict == "serves"
+
+
+def test_a_model_without_full_attention_has_no_kv_to_size(tmp_path: Path) -> None:
+    data = json.loads((load_model("Qwen/Qwen3.6-27B").folder / "config.json").read_text("utf-8"))
+    data["text_config"]["layer_types"] = ["linear_attention"] * 64
+    (tmp_path / "config.json").write_text(json.dumps(data), encoding="utf-8")
+    run = config("0.5.16", speculative={"algorithm": "none"}, mem_fraction_static=0.85)
+    with pytest.raises(SpecError, match="has no full-attention layer, so there is no KV pool to size"):
+        budget(run.replace({"model": str(tmp_path)}), 94.40, WEIGHTS_GIB)
 
 
 def test_the_image_reserve_and_its_variable() -> None:

@@ -218,3 +218,11 @@ def test_free_memory_is_below_the_total_and_says_where_it_comes_from(name: str, 
 def test_an_unknown_gpu_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'h200'"):
         load_gpu("H-200")
+
+
+@pytest.mark.parametrize("name", ["a/" + "b" * 5_000, "~there-is-no-such-user", "org/x\0y"])
+def test_a_name_that_can_be_no_path_is_a_short_message(name: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_model(name)
+    assert "is neither shipped nor a folder with a config.json" in str(caught.value)
+    assert len(str(caught.value)) < 900

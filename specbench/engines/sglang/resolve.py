@@ -179,7 +179,7 @@ def _kv_itemsize(config: RunConfig, target: ModelSpec) -> int:
 
 def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, card: GpuSpec) -> tuple[float, str]:
     """The fraction that the server runs with. `gpu.emulate` scales it to the smaller card's free memory."""
-    emulated = load_gpu(config.gpu.emulate) if config.gpu.emulate else None
+    emulated = load_gpu(config.gpu.emulate, "gpu.emulate") if config.gpu.emulate else None
     given = config.memory.mem_fraction_static
     if given is not None:
         fraction, source = given, "given"
@@ -196,4 +196,10 @@ def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, car
         return fraction, source
     ranks = config.parallel.tp_size * config.parallel.pp_size
     small, real = emulated.free_before_load(ranks).bytes.point, card.free_before_load(ranks).bytes.point
+    if small > real:
+        raise ConfigError(
+            f"gpu.emulate: {emulated.name} has more memory ({emulated.total_mib:,} MiB) than gpu.name, {card.name} "
+            f"({card.total_mib:,} MiB).\n"
+            f"A card can stand for a smaller one only: gpu.name: {emulated.name} without gpu.emulate predicts it."
+        )
     return round(fraction * small / real, 6), f"{source}, scaled to the free memory of {emulated.name}"

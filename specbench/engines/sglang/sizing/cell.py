@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ....errors import SpecError
 from ....layers import FullAttention, GatedDeltaNet, Layer
 from ....specs import ModelSpec
 from .contract import Rule
@@ -46,8 +47,16 @@ class Slot:
 def cell(
     rule: Rule, family: str, target: ModelSpec, draft: ModelSpec | None, tp: int, pp: int, itemsize: int, *, path: bool
 ) -> Cell:
-    """`path`: whether a draft path is given. The draft keeps KV for the target's token count in every version."""
+    """`path`: whether a draft path is given. The draft keeps KV for the target's token count in every version.
+
+    SpecError for a target without full attention: it has no KV, and this engine's solver divides by its size.
+    """
     layers = _most(stage_layers(target.layers, pp), FullAttention)
+    if not layers:
+        raise SpecError(
+            f"model: {target.name} has no full-attention layer, so there is no KV pool to size.\n"
+            "Check layer_types and full_attention_interval of its config.json."
+        )
     target_bytes = sum(layer.bytes_per_token(tp, itemsize) for layer in layers)
     draft_layers = draft.attention_layers if draft is not None else ()
     draft_bytes = sum(layer.bytes_per_token(tp, itemsize) for layer in draft_layers)
