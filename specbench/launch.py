@@ -8,7 +8,6 @@ process is started instead of the engine; everything else is the same code.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import socket
@@ -20,9 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import fetch, processes
 from .config import RunConfig
 from .ending import Ending, classify
-from .errors import LaunchError
+from .errors import ConfigError, LaunchError
 from .paths import resolve
 
 #: Seconds between SIGTERM and SIGKILL. SGLang drains its requests and ends its workers in that time.
@@ -32,6 +32,8 @@ _POLL_S = 0.1
 _SETTLE_S = 15.0
 #: The supervisor waits up to 30 s for GPU memory after the grace period.
 _GONE_TIMEOUT_S = 60.0
+#: Some answers take that long while a large model captures its graphs.
+_HEALTH_TIMEOUT_S = 10.0
 
 
 class Server:
@@ -45,7 +47,12 @@ class Server:
         self.exit_code: int | None = None  # None: alive, or ended by us
         self.gpu_memory: str | None = None  # what the supervisor saw after the end
         self._ended, self._gone = threading.Event(), threading.Event()
+        self.lost: str | None = None  # how the supervisor ended before it was asked to
+        self.notes: list[str] = []  # what a reader of the record must know
         self._failed: str | None = None
+        self._pid, self._mark = 0, ""
+        self._stopping = self._reported = False  # asked to end the tree; said that it is gone
+        self._known: dict[int, processes.Process] = {}  # the tree when it was last looked at
         self.started_unix_s = time.time()
         self._began = time.perf_counter()
         self._supervisor = _start_supervisor()
@@ -68,7 +75,7 @@ class Server:
         """Until /health answers 200, the process ends, or the time is up. LaunchError when it could not start."""
         while not self._ended.is_set():
             waited = time.perf_counter() - self._began
-            if _healthy(self.host, self.port):
+            if self._healthy() and self._listens_itself():
                 self.ready, self.ready_s = True, round(waited, 3)
                 return
             if waited >= timeout_s:
@@ -80,17 +87,23 @@ class Server:
         if self._failed is not None:
             raise LaunchError(
                 f"{self.argv[0]}: cannot be started: {self._failed}.\n"
-                "Check engine.python: it names the interpreter that has the engine."
+                "Check engine.python (the interpreter that has the engine), engine.args and engine.env."
             )
 
     def settle(self) -> None:
         """Before a planned stop: a server that answers no more is given time to end by itself, so that it is seen."""
-        if self.ready and self.alive and not _healthy(self.host, self.port):
+        if self.ready and self.alive and not self._healthy():
             self.answering = False
             self._ended.wait(_SETTLE_S)
 
     def stop(self) -> None:
-        """Ends the tree and waits until nothing of it is left. Does nothing the second time."""
+        """Ends the tree and waits until nothing of it is left. Does nothing the second time.
+
+        When the supervisor was killed, nothing ends the tree but this: it is found by its mark.
+        """
+        if self._supervisor.stdout is None or self._supervisor.stdout.closed:
+            return
+        self._stopping = True
         if self._supervisor.poll() is None:
             self._say("stop")
             self._gone.wait(GRACE_S + _GONE_TIMEOUT_S)
@@ -103,6 +116,9 @@ class Server:
             self._supervisor.kill()  # the engine's own process dies with it
             self._supervisor.wait()
         self._reader.join(GRACE_S)
+        if self._mark and not self._reported:
+            ended = processes.sweep(self._mark, self._pid, self._known, GRACE_S)
+            self.notes.append(f"the supervisor was killed; processes that it left and that were ended: {ended}")
         self._supervisor.stdout.close()
 
     def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:
@@ -112,6 +128,9 @@ class Server:
         """
         from .engines.sglang.logs import read
 
+        if self.lost and self.exit_code is None:
+            when = "serving" if self.ready else "starting"
+            return Ending(status="crashed", exit_code=None, reason=f"{self.lost} while the server was {when}")
         fine = self.ready and self.answering and self.exit_code is None
         failures = () if fine else read(self.log_path).failures
         return classify(
@@ -123,18 +142,26 @@ class Server:
             timeout_s=timeout_s if self.timed_out else None,
         )
 
-    def get(self, path: str, timeout_s: float = 20.0) -> str | None:
-        """The body of a GET that answered 200; None otherwise."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            body = response.read().decode("utf-8", "replace")
-            return body if response.status == 200 else None
-        except (OSError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
+    def get(self, path: str, timeout_s: float = 20.0) -> fetch.Fetched:
+        """A GET with an end: see `fetch`."""
+        return fetch.get(self.host, self.port, path, timeout_s=timeout_s)
+
+    def _healthy(self) -> bool:
+        answer = fetch.get(self.host, self.port, "/health", timeout_s=_HEALTH_TIMEOUT_S, max_bytes=0)
+        return answer.status == 200
+
+    def _listens_itself(self) -> bool:
+        """Whether it is this server that answers: the engine cannot bind a port that another server holds."""
+        if not self._mark:
+            return False  # the supervisor has not started it yet
+        self._known = processes.tree(self._mark, self._pid, parent=self._supervisor.pid)
+        owned = processes.listens(self._known, self.port)
+        if owned is None:
+            self.notes.append(f"whether port {self.port} is held by the engine could not be checked on this machine")
+        elif not owned:
+            note = f"port {self.port} was answered by a process that is not the engine: that is not taken as ready"
+            self.notes += [note] if note not in self.notes else []
+        return owned is not False
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -145,19 +172,27 @@ class Server:
     def _read_events(self) -> None:
         assert self._supervisor.stdout
         for line in self._supervisor.stdout:
-            self._take(json.loads(line))
+            with contextlib.suppress(ValueError):  # half a line: it was killed while it wrote
+                self._take(json.loads(line))
+        if not self._reported and not self._stopping and self._failed is None:
+            self.lost = "the supervisor was killed"
         self._ended.set()
         self._gone.set()
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
-        if kind == "failed":
+        if kind == "started":
+            self._pid, self._mark = event["pid"], event["mark"]
+        elif kind == "failed":
             self._failed = event["error"]
             self._ended.set()
         elif kind == "exited":
             self.exit_code = event["exit_code"]
             self._ended.set()
+        elif kind == "stopping" and event["why"] == "signal" and not self._stopping:
+            self.lost = "the supervisor was ended by a signal"
         elif kind == "gone":
+            self._reported = True
             self.gpu_memory = event["gpu_memory"]
             self._gone.set()
 
@@ -169,6 +204,7 @@ def launch(config: RunConfig, *, log_path: Path, tick: Callable[[float], None] |
     Whatever ends the `with` block (an exception, Ctrl-C, the death of this process), the whole tree is ended.
     """
     host = config.engine.host
+    check_address(config)
     port = config.engine.port or free_port(host)
     server = Server(
         server_argv(config, host, port),
@@ -203,6 +239,29 @@ def server_argv(config: RunConfig, host: str, port: int) -> list[str]:
     )
 
 
+def check_address(config: RunConfig) -> None:
+    """LaunchError when a server cannot listen where it is asked to, ConfigError for variables that cannot be passed."""
+    host, port = config.engine.host, config.engine.port
+    problem = processes.why_not_bindable(host, 0)
+    if problem is not None:
+        raise LaunchError(
+            f"engine.host: {host!r} cannot be bound on this machine: {problem}.\n"
+            "Use 127.0.0.1, or an address of this machine."
+        )
+    problem = None if port is None else processes.why_not_bindable(host, port)
+    if problem is not None:
+        raise LaunchError(
+            f"engine.port: {port} on {host} cannot be bound: {problem}.\n"
+            "End that process or take another port; leave engine.port out for a free one."
+        )
+    for name, value in config.engine.env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ConfigError(
+                f"engine.env: {name!r}: {value[:80]!r} cannot be an environment variable.\n"
+                "Expected a name without '=', and no NUL character in name or value."
+            )
+
+
 def free_port(host: str) -> int:
     """A port that is free at this moment."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
@@ -213,17 +272,6 @@ def free_port(host: str) -> int:
 def _path_or_name(model: str) -> str:
     """A folder as an absolute path, a published name as it is: the engine finds that by itself."""
     return str(Path(model).resolve()) if Path(model).is_dir() else model
-
-
-def _healthy(host: str, port: int) -> bool:
-    connection = http.client.HTTPConnection(host, port, timeout=10.0)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _own_environment() -> dict[str, str]:

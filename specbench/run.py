@@ -8,6 +8,7 @@ included.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import threading
@@ -21,7 +22,7 @@ from .caveats import caveats
 from .config import RunConfig
 from .environment import environment
 from .errors import ConfigError, SpecError
-from .launch import Server, launch
+from .launch import Server, check_address, launch
 from .paths import resolve, runs_root
 from .preflight import Checked, preflight
 from .record import RECORD, RunRecord, new_run_folder
@@ -35,6 +36,8 @@ from .workload import check_fit
 #: Names under which engines of different versions answer, newest first.
 _SERVER_INFO = ("/server_info", "/get_server_info")
 _MODEL_INFO = ("/model_info", "/get_model_info")
+#: For everything that is asked of one server besides requests.
+_CAPTURES_S = 60.0
 _NOT_SAMPLED = "not sampled: a replay uses no GPU"
 
 
@@ -49,9 +52,10 @@ def run(config: RunConfig, out: Path | None = None, progress: Progress | None = 
     """
     replayed = None
     if config.engine.replay is not None:
-        replayed = as_recorded(config, RunRecord.open(resolve(config.engine.replay)))
+        replayed = as_recorded(config, RunRecord.open(resolve(config.engine.replay, kind="engine.replay")))
         config = replayed.config
     _refuse_impossible(config, predicted(config))
+    check_address(config)
     checked = preflight(config) if replayed is None else Checked(installed=None, notes=replayed.notes)
     folder = out or new_run_folder(runs_root() / "single", _stamped(config.name))
     created = out is None
@@ -108,12 +112,13 @@ def _observe(
             start_s = time.perf_counter() - began
             writer.command(server.argv)
             if server.ready:
-                _save(server, writer, "server_info.json", _SERVER_INFO)
-                _save(server, writer, "model_info.json", _MODEL_INFO)
+                captures = _Captures(server, writer)
+                captures.json("server_info.json", _SERVER_INFO)
+                captures.json("model_info.json", _MODEL_INFO)
                 if _has_something_to_send(config, record):
                     sending = _send_in_thread(config, server, telemetry, progress)
-                    _save(server, writer, "server_info_after.json", _SERVER_INFO)
-                    _save(server, writer, "metrics.txt", ("/metrics",))
+                    captures.json("server_info_after.json", _SERVER_INFO)
+                    captures.text("metrics.txt", ("/metrics",))
             telemetry.phase("stop")
             stop_began = time.perf_counter()
             if progress:
@@ -136,7 +141,7 @@ def _observe(
             phases={"start": round(start_s, 3), **sending.phases, "stop": round(stop_s, 3)},
             marks={} if server.ready_s is None else {"ready": server.ready_s},
             flushes=sending.flushes,
-            notes=tuple(notes),
+            notes=(*notes, *server.notes),
         )
     )
 
@@ -196,11 +201,49 @@ def _send_in_thread(config: RunConfig, server: Server, telemetry: Telemetry, pro
     return outcome
 
 
-def _save(server: Server, writer: RecordWriter, name: str, paths: tuple[str, ...]) -> None:
-    for path in paths:
-        if server.alive and (body := server.get(path)) is not None:
-            writer.text(name, body)
-            return
+class _Captures:
+    """What a server tells of itself, into its record. All of it together has `_CAPTURES_S` seconds."""
+
+    def __init__(self, server: Server, writer: RecordWriter) -> None:
+        self._server, self._writer, self._left_s = server, writer, _CAPTURES_S
+
+    def json(self, name: str, paths: tuple[str, ...]) -> None:
+        """A JSON object under the first of `paths` that has one; anything else is noted and not stored."""
+        for path in paths:
+            text = self._get(path)
+            if text is None:
+                continue
+            if _is_object(text):
+                self._writer.text(name, text)
+                return
+            self._server.notes.append(f"{path} was not recorded: no JSON object")
+
+    def text(self, name: str, paths: tuple[str, ...]) -> None:
+        for path in paths:
+            text = self._get(path)
+            if text is not None:
+                self._writer.text(name, text)
+                return
+
+    def _get(self, path: str) -> str | None:
+        if not self._server.alive:
+            return None
+        if self._left_s <= 0:
+            self._server.notes.append(f"{path} was not asked: earlier answers took {_CAPTURES_S:.0f} s")
+            return None
+        began = time.monotonic()
+        got = self._server.get(path, min(20.0, self._left_s))
+        self._left_s -= time.monotonic() - began
+        if got.problem is not None:
+            self._server.notes.append(f"{path} was not recorded: {got.problem}")
+        return None if got.body is None else got.body.decode("utf-8", "replace")
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 @contextlib.contextmanager

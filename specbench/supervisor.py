@@ -4,7 +4,7 @@
                                        # stdout: JSON lines, the events
 
 The order: {"argv": [...], "env": {...}, "log": "path", "cwd": "path" | null, "grace_s": 10.0}; env is the whole one.
-Events: started (pid) · failed (error) · exited (exit_code) · stopping (why) · gone (killed, gpu_memory)
+Events: started (pid, mark) · failed (error) · exited (exit_code) · stopping (why) · gone (killed, gpu_memory)
 
 Why a process of its own: a Jupyter kernel can be ended by SIGKILL, and then nothing of it runs any more; an engine's
 workers re-parent to PID 1 or start sessions of their own, so a process group is not the tree. The supervisor is a
@@ -28,12 +28,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from . import nvml
+from . import nvml, processes
+from .processes import MARK
 
 #: NVML index -> used bytes.
 MemoryProbe = Callable[[], Mapping[int, int]]
 
-MARK = "SPECBENCH_SUPERVISED"
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: after a fork is no time to load a library
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -82,14 +82,7 @@ class Tree:
         """Every living process of the tree, as pids."""
         if not Path("/proc/self/stat").exists():
             return set() if self.exit_code is not None else {self.pid}
-        parents, sessions = _process_table()
-        found = {pid for pid, session in sessions.items() if session == self.pid or _carries(pid, self.mark)}
-        grew = True
-        while grew:
-            children = {pid for pid, parent in parents.items() if parent in found or parent == os.getpid()}
-            grew = not children <= found
-            found |= children
-        return found - {os.getpid()}
+        return set(processes.tree(self.mark, self.pid, parent=os.getpid()))
 
     def end(self, grace_s: float) -> None:
         """SIGTERM, the grace period, SIGKILL; returns when nothing is left."""
@@ -99,14 +92,14 @@ class Tree:
             # The engine's own process first: it knows how to end its workers. Who outlives it is asked as well.
             targets = {self.pid} if self.exit_code is None else self.alive()
             for pid in targets - asked:
-                _send(pid, signal.SIGTERM)
+                processes.send(pid, signal.SIGTERM)
             asked |= targets
             if time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
         while left := self._left():
             for pid in left:
-                _send(pid, signal.SIGKILL)
+                processes.send(pid, signal.SIGKILL)
             if sys.platform != "linux":
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
@@ -127,10 +120,10 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
     baseline = probe() if callable(probe) else None
     try:
         tree = Tree(order)
-    except OSError as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a NUL in what it is given
         _tell(report, event="failed", error=f"{type(error).__name__}: {error}")
         return 1
-    _tell(report, event="started", pid=tree.pid)
+    _tell(report, event="started", pid=tree.pid, mark=tree.mark)
     why = _wait(tree, control, wake)
     if tree.exit_code is not None:
         _tell(report, event="exited", exit_code=tree.exit_code)
@@ -192,37 +185,6 @@ def _die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _process_table() -> tuple[dict[int, int], dict[int, int]]:
-    """pid -> parent and pid -> session of all living processes (zombies are not living)."""
-    parents: dict[int, int] = {}
-    sessions: dict[int, int] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208  (called ten times a second; no Path objects)
-        if not entry.isdigit():
-            continue
-        with suppress(OSError, ValueError, IndexError):
-            # The command's name may hold spaces and brackets: fields are counted from the last bracket.
-            state, parent, _, session, *_ = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
-            if state not in (b"Z", b"X"):
-                parents[int(entry)], sessions[int(entry)] = int(parent), int(session)
-    return parents, sessions
-
-
-def _carries(pid: int, mark: str) -> bool:
-    with suppress(OSError):
-        return f"{MARK}={mark}".encode() in _read(f"/proc/{pid}/environ")
-    return False
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123  (as above)
-        return file.read()
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
 def _tell(report: TextIO, **event: Any) -> None:
     with suppress(OSError, ValueError):
         report.write(json.dumps({**event, "unix_s": time.time()}) + "\n")
@@ -242,7 +204,10 @@ def main() -> int:
     with suppress(PermissionError):
         os.setsid()
     _become_subreaper()
-    order = json.loads(_first_line(sys.stdin.fileno()))
+    line = _first_line(sys.stdin.fileno())
+    if not line.endswith(b"\n"):
+        return 1  # whoever started this ended before it gave its order
+    order = json.loads(line)
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as control:
         return supervise(order, control, sys.stdout, nvml_probe())
 

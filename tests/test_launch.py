@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import os
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ import pytest
 
 from specbench import launch as launching
 from specbench.config import RunConfig
-from specbench.errors import LaunchError
+from specbench.errors import ConfigError, LaunchError
 from specbench.launch import free_port, launch, server_argv
 from specbench.record import RunRecord
 
@@ -66,7 +70,7 @@ def test_a_server_that_becomes_ready_is_served_and_leaves_nothing(tmp_path: Path
     log = tmp_path / "server.log"
     with launch(stand_in(tmp_path), log_path=log) as server:
         assert server.ready and server.alive and server.ready_s is not None
-        assert server.get("/absent") is None
+        assert server.get("/absent").body is None
         worker = worker_of(log)
         assert psutil.pid_exists(worker)
     assert not psutil.pid_exists(worker)
@@ -193,3 +197,104 @@ def test_the_death_of_the_launching_process_ends_the_server(tmp_path: Path) -> N
     while psutil.pid_exists(worker):
         assert time.monotonic() < deadline, "a worker outlived the kernel"
         time.sleep(0.05)
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        asked = stand_in(tmp_path, port=other.getsockname()[1])
+        with pytest.raises(
+            LaunchError, match=r"engine\.port: \d+ on 127\.0\.0\.1 .*in use by another process\.\n"
+        ) as raised:
+            launch(asked, log_path=tmp_path / "server.log").__enter__()
+    assert len(str(raised.value).splitlines()) == 2
+    assert not (tmp_path / "server.log").exists()
+
+
+def test_a_port_whose_old_connections_linger_is_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port))
+        accepted, _ = other.accept()
+        accepted.close()  # the server's side first: it is this side that lingers
+        client.close()
+    with launch(stand_in(tmp_path, port=port), log_path=tmp_path / "server.log") as server:
+        assert server.ready
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who holds a port is read from /proc")
+def test_the_answers_of_another_server_are_not_taken_for_the_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server binds the port after the check, as a race would have it."""
+
+    class Foreign(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as foreign:
+        threading.Thread(target=foreign.serve_forever, daemon=True).start()
+        monkeypatch.setattr(launching, "check_address", lambda config: None)
+        asked = stand_in(tmp_path, before="time.sleep(600)", port=foreign.server_address[1], ready_timeout_s=1.5)
+        with launch(asked, log_path=tmp_path / "server.log") as server:
+            assert not server.ready and server.timed_out
+        foreign.shutdown()
+    assert any("answered by a process that is not the engine" in note for note in server.notes)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_a_host_that_cannot_be_bound_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(LaunchError, match=r"engine\.host: .* cannot be bound on this machine") as raised:
+        launch(config(host=host), log_path=tmp_path / "server.log").__enter__()
+    assert len(str(raised.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("env", [{"A=B": "1"}, {"": "1"}, {"A": "x\0y"}, {"A\0": "x"}])
+def test_variables_that_no_process_can_have_are_refused(tmp_path: Path, env: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.env: .*cannot be an environment variable"):
+        launch(config(env=env), log_path=tmp_path / "server.log").__enter__()
+
+
+def test_arguments_that_no_process_can_have_are_a_launch_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        pytest.raises(LaunchError, match="cannot be started: ValueError: embedded null byte"),
+        launch(config(args={"served_model_name": "a\0b"}), log_path=tmp_path / "server.log"),
+    ):
+        pass
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "the supervisor was killed while the server was serving"),
+        (signal.SIGTERM, "the supervisor was ended by a signal while the server was serving"),
+    ],
+)
+def test_the_end_of_the_supervisor_is_a_crash_and_leaves_no_worker(
+    tmp_path: Path, number: signal.Signals, reason: str
+) -> None:
+    log = tmp_path / "server.log"
+    # One more worker that does not carry the mark: it is known from the time when the server became ready.
+    bare = """
+    bare = subprocess.Popen(["sleep", "600"], start_new_session=True, env={})
+    print("bare", bare.pid, flush=True)
+    """
+    with launch(stand_in(tmp_path, before=bare), log_path=log) as server:
+        assert server.ready
+        workers = [psutil.Process(int(line.split()[1])) for line in log.read_text().splitlines()]
+        os.kill(server._supervisor.pid, number)
+        deadline = time.monotonic() + 30
+        while server.alive:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert len(workers) == 2
+    _, alive = psutil.wait_procs(workers, timeout=5)
+    assert alive == []
+    end = server.ending(900.0)
+    assert (end.status, end.exit_code, end.reason) == ("crashed", None, reason)

@@ -24,7 +24,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "record": ("record_types", "record", "record_writer"),
     "observe": (
-        *("nvml", "ending", "telemetry", "supervisor", "launch", "replay", "prompts", "client", "workload", "sending"),
+        *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "launch", "replay", "prompts", "client"),
+        *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
         "preflight",
     ),

@@ -14,12 +14,15 @@ from typing import Any
 import psutil
 import pytest
 
-from specbench import environment, latency, machine, show
+from specbench import environment, fetch, latency, machine, show
+from specbench import run as running
 from specbench.caveats import RANDOM_WEIGHTS
 from specbench.config import RunConfig
 from specbench.errors import ConfigError, LaunchError
+from specbench.launch import Server
 from specbench.machine import Gpu, GpuState
 from specbench.record import RunRecord
+from specbench.record_writer import RecordWriter
 from specbench.run import run
 from specbench.studies import study
 
@@ -250,6 +253,58 @@ def test_the_machine_that_was_recorded_and_the_one_that_played(tmp_path: Path, m
     assert record.this_machine.words == "1 × NVIDIA L4, driver 580.0"
     assert record.gpu_samples() == ()  # this machine's card had no part in it
     assert record.env["gpu_telemetry"] == "not sampled: a replay uses no GPU"
+
+
+def test_what_a_server_tells_of_itself_has_bounds_and_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects are stored, a list, no JSON and too much are noted; when the time of all is used up, nothing is asked."""
+    answers = {
+        "/server_info": fetch.Fetched(status=200, problem="more than 16,777,216 bytes"),
+        "/get_server_info": fetch.Fetched(status=200, body=b"[1]"),
+        "/model_info": fetch.Fetched(status=200, body=b'{"a": 1}'),
+        "/metrics": fetch.Fetched(status=200, body=b"\xff"),
+    }
+
+    class Told(Server):
+        alive = True
+
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def get(self, path: str, timeout_s: float = 20.0) -> fetch.Fetched:
+            return answers[path]
+
+    server = Told()
+    with RecordWriter(tmp_path / "record") as writer:
+        captures = running._Captures(server, writer)
+        captures.json("server_info.json", ("/server_info", "/get_server_info"))
+        captures.json("model_info.json", ("/model_info",))
+        captures.text("metrics.txt", ("/metrics",))
+        monkeypatch.setattr(running, "_CAPTURES_S", 0.0)
+        running._Captures(server, writer).text("more.txt", ("/metrics",))
+        assert {file.name for file in writer.folder.iterdir()} == {"model_info.json", "metrics.txt"}
+    assert server.notes == [
+        "/server_info was not recorded: more than 16,777,216 bytes",
+        "/get_server_info was not recorded: no JSON object",
+        "/metrics was not asked: earlier answers took 0 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"engine.host": "192.0.2.1"}, LaunchError, "engine.host: "),
+        ({"engine.env": {"A=B": "1"}}, ConfigError, "engine.env: "),
+        ({"engine.replay": "/absent/record"}, ConfigError, "engine.replay: "),
+    ],
+)
+def test_what_cannot_start_leaves_nothing(
+    tmp_path: Path, changes: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        run(RunRecord.open(RECORDS / "nospec_r8").config.replace(changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_fewer_requests_than_clients_is_noted(tmp_path: Path) -> None:
