@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: phase or step, requests done, requests in all
 Progress = Callable[[str, int, int], None]
+_FLUSH_TIMEOUT_S = 60.0
+_FLUSH_BYTES = 4096
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,12 +101,17 @@ class _Sender:
     async def _flush(self, session: aiohttp.ClientSession) -> str:
         import aiohttp
 
+        from .client import up_to, why_broken
+
+        limit = aiohttp.ClientTimeout(total=_FLUSH_TIMEOUT_S)
         try:
-            async with session.post(f"{self._url}/flush_cache", timeout=aiohttp.ClientTimeout(total=60)) as response:
-                text = (await response.text()).strip().partition("\n")[0]
-                return f"HTTP {response.status}: {text}"
+            async with session.post(f"{self._url}/flush_cache", timeout=limit) as response:
+                body = (await up_to(response.content, _FLUSH_BYTES)).decode("utf-8", "replace")
+                return f"HTTP {response.status}: {body.strip().partition(chr(10))[0]}"
+        except TimeoutError:
+            return f"failed: no answer within {_FLUSH_TIMEOUT_S:g} s"
         except (aiohttp.ClientError, OSError) as error:
-            return f"failed: {error or type(error).__name__}"
+            return f"failed: {why_broken(error)}"
 
     async def _step(self, session: aiohttp.ClientSession, step: Step) -> None:
         prompts = [
@@ -212,10 +219,11 @@ def _recorded_times(got: Received, sent_s: float, recorded_clock_s: float, speed
     if speed is not None:
         chunks = tuple((round(at_s * speed, 6), tokens) for at_s, tokens in got.chunks)
         return _Times(sent_s * speed, chunks, None if got.end_s is None else round(got.end_s * speed, 6))
-    mark = got.meta_info.get("specbench_replay") or {}
+    mark = got.meta_info.get("specbench_replay")
+    end_s = mark.get("end_s") if isinstance(mark, dict) else None
     marked = len(got.marks) == len(got.chunks)
     chunks = tuple(zip(got.marks, (tokens for _, tokens in got.chunks), strict=True)) if marked else ()
-    return _Times(recorded_clock_s, chunks, mark.get("end_s"))
+    return _Times(recorded_clock_s, chunks, end_s if isinstance(end_s, (int, float)) else None)
 
 
 def _arrivals(step: Step, seed: int) -> list[float]:

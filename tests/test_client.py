@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -126,7 +127,7 @@ def test_an_error_event_in_the_middle_keeps_what_came_before() -> None:
         ((b"data: [DONE]\n\n",), "eof", "the stream ended without a token"),
         ((), "eof", "the stream ended without a token"),
         ((chunk(2),), "eof", "the stream ended after 2 tokens without a finish reason"),
-        ((chunk(2),), "abort", "the connection broke after 2 tokens: the response was not completed"),
+        ((chunk(2),), "abort", "the connection broke after 2 tokens: the server closed or refused it"),
         ((), "abort", "the connection broke after 0 tokens: "),
         ((chunk(2), b"data: {broken\n\n"), "eof", "the stream held an event that is no JSON: b'{broken'"),
         ((event([1]),), "eof", "the stream held an event that is no object: [1]"),
@@ -141,6 +142,62 @@ def test_streams_that_are_no_answer(pieces: tuple[bytes, ...], end: str, words: 
     got = ask(streaming(*pieces, end=end))
     assert got.error is not None and got.error.startswith(words)
     assert got.end_s is not None
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b'{"meta_info":[1]}', "whose meta_info is [1], expected an object"),
+        (b'{"meta_info":"x"}', 'whose meta_info is "x", expected an object'),
+        (b'{"meta_info":{"completion_tokens":"abc"}}', 'whose completion_tokens is "abc", expected a count'),
+        (b'{"meta_info":{"completion_tokens":true}}', "whose completion_tokens is true, expected a count"),
+        (b'{"meta_info":{"completion_tokens":-1}}', "whose completion_tokens is -1, expected a count"),
+        (
+            b'{"meta_info":{"completion_tokens":99999999999999999999}}',
+            "whose completion_tokens is 99999999999999999999",
+        ),
+        (
+            b'{"meta_info":{"completion_tokens":4,"finish_reason":[1]}}',
+            "whose finish_reason is [1], expected an object",
+        ),
+        (b'{"meta_info":{"completion_tokens":4,"finish_reason":{"type":5}}}', "whose finish_reason.type is 5"),
+        (b'{"meta_info":{"completion_tokens":4,"specbench_replay":{"t_s":"x"}}}', 'whose specbench_replay.t_s is "x"'),
+        (b'{"meta_info":{"a":' + b"[" * 100 + b"]" * 100 + b"}}", "that is nested more than 32 deep"),
+        (b"[" * 100_000, "that is no JSON: b'[[["),
+        (b"\xff\xfe", "that is no JSON: b'\\xff"),
+        (b"a" * 9_000_000, "of more than 8,388,608 bytes: b'data: aaa"),
+    ],
+)
+def test_events_of_a_wrong_shape_are_a_failed_request_that_keeps_what_came(raw: bytes, words: str) -> None:
+    end = b"" if len(raw) > 8_000_000 else b"\n\n"
+    got = ask(streaming(chunk(2), b"data: " + raw + end))
+    assert got.error is not None and f"the stream held an event {words}" in got.error
+    assert got.output_tokens == 2
+
+
+@pytest.mark.parametrize("figure", [b"NaN", b"1e400", b"-Infinity", b"9" * 30])
+def test_figures_that_a_record_cannot_hold_are_unknown(figure: bytes) -> None:
+    last = b'data: {"meta_info":{"completion_tokens":4,"finish_reason":{"type":"length"},"x":' + figure + b"}}\n\n"
+    got = ask(streaming(last))
+    assert (got.error, got.output_tokens, got.meta_info["x"]) == (None, 4, None)
+
+
+def test_half_a_surrogate_pair_does_not_reach_the_record() -> None:
+    got = ask(streaming(b'data: {"error":{"message":"a\\ud800b"}}\n\n'))
+    assert got.error == "error event in the stream: a?b"
+
+
+def test_an_error_body_without_an_end_is_cut() -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=500)
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"a" * 65536)
+        return response
+
+    got = ask(handle)
+    assert got.error == "HTTP 500: " + "a" * 2000
 
 
 def test_a_stream_that_never_ends_runs_out_of_time_and_keeps_its_tokens() -> None:
@@ -170,4 +227,4 @@ def test_http_errors_of_both_forms(body: str, words: str) -> None:
 def test_nobody_listens() -> None:
     got = ask(None)
     assert got.http_status is None
-    assert got.error == "no connection: ConnectionRefusedError"
+    assert got.error == "the connection broke after 0 tokens: the server closed or refused it"

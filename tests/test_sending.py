@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from specbench import sending
 from specbench.config import RunConfig
 from specbench.launch import free_port
 from specbench.sending import _arrivals, send
@@ -155,8 +157,19 @@ def test_a_dead_server_makes_every_request_a_failure() -> None:
     asked = config(input_tokens=[8], output_tokens=1, concurrency=[2], requests=4, warmup=0)
     sent = send(asked, f"http://127.0.0.1:{free_port('127.0.0.1')}")
     assert len(sent.traces) == 4
-    assert all(trace.error and trace.error.startswith("no connection: ") for trace in sent.traces)
-    assert sent.flushes["conc2-in8"].startswith("failed: ")
+    assert all(
+        trace.error and trace.error == "the connection broke after 0 tokens: the server closed or refused it"
+        for trace in sent.traces
+    )
+    assert sent.flushes["conc2-in8"] == "failed: the server closed or refused it"
+
+
+def test_a_flush_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "_FLUSH_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and says nothing
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        sent = send(config(concurrency=[1], requests=1, warmup=0, request_timeout_s=0.2), url)
+    assert sent.flushes == {"conc1-in8": "failed: no answer within 0.2 s"}
 
 
 def test_a_request_that_takes_too_long_is_a_failure() -> None:
