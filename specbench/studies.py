@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
 from . import diagnose
 from .diagnose import Diagnosis
 from .errors import RecordError

@@ -2,8 +2,8 @@
 
 Predicted and observed alike: in use before loading + every term + the rest + `slack` = total. Observed, `before` is the
 total less the free memory that the log names. The rest (term `unexplained`) is what lies between the terms: predicted,
-what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever was used. Of several ranks the one with the least free memory
-is shown, since it decides for all. `graphs` are part of `slack`.
+what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever was used. Of
+several ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of `slack`.
 """
 
 from __future__ import annotations
