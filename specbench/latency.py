@@ -151,7 +151,7 @@ def tpot_s(trace: RequestTrace) -> float | None:
 
 def accept_length(trace: RequestTrace) -> float | None:
     """Output tokens per verify round; None without speculation. The prefill's token counts, as in SGLang's figure."""
-    rounds = trace.meta_info.get("spec_verify_ct")
+    rounds = trace.verify_rounds
     return trace.output_tokens / rounds if rounds else None
 
 
@@ -160,7 +160,7 @@ def _row(traces: Sequence[RequestTrace]) -> StepLatency:
     fine = [trace for trace in traces if trace.ok]
     marks = [trace.replayed_exactly for trace in fine if trace.replayed_exactly is not None]
     tokens = sum(trace.output_tokens for trace in fine)
-    rounds = sum(trace.meta_info.get("spec_verify_ct") or 0 for trace in fine)
+    rounds = sum(trace.verify_rounds or 0 for trace in fine)
     span_s = _span(fine)
     return StepLatency(
         step=first.step,

@@ -104,7 +104,8 @@ def _least(*sources: Sequence[int | None]) -> int | None:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A count as an engine states it; anything else is not said."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
 # ── one rank and role ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,11 +24,12 @@ import hashlib
 import itertools
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -40,6 +41,7 @@ from .terms import Origin
 
 RECORD = "record"
 PARTIAL = ".partial-"
+_SHOWN = 300  # characters of a path in a message
 
 
 class RunRecord:
@@ -65,7 +67,7 @@ class RunRecord:
         try:
             status = RunStatus.model_validate(status_data)
             config = RunConfig.model_validate(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
-        except (OSError, ValueError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise RecordError(f"{folder}: config.yaml or status.json cannot be read: {_one_line(error)}") from None
         return cls(folder.resolve(), status, config, env)
 
@@ -93,10 +95,12 @@ class RunRecord:
     def _machine(self, said: Any) -> SeenMachine | None:
         if not isinstance(said, Mapping):
             return None
-        names: tuple[str, ...] = tuple(str(gpu["name"]) for gpu in said.get("gpus") or ())
+        listed = said.get("gpus")
+        gpus = listed if isinstance(listed, list) else []
+        names: tuple[str, ...] = tuple(str(gpu["name"]) for gpu in gpus if isinstance(gpu, Mapping) and "name" in gpu)
         if said.get("gpu_name"):  # imported: one card is described, the configuration says how many the server had
             names = (str(said["gpu_name"]),) * self.config.gpu.count
-        return SeenMachine(gpus=names, driver=said.get("driver"), reason=said.get("reason"))
+        return SeenMachine(gpus=names, driver=_text(said.get("driver")), reason=_text(said.get("reason")))
 
     @property
     def log_path(self) -> Path:
@@ -126,12 +130,19 @@ class RunRecord:
         file = self.folder / "gpu.csv"
         if not file.is_file():
             return ()
-        with file.open(newline="", encoding="utf-8") as text:
-            return tuple(_gpu_sample(row) for row in csv.DictReader(text))
+        try:
+            with file.open(newline="", encoding="utf-8") as text:
+                return tuple(_gpu_sample(row) for row in csv.DictReader(text))
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            raise RecordError(f"{file}: not the table that was written: {_one_line(error)}") from None
 
     def command(self) -> tuple[str, ...]:
         """The exact argument list that started the server."""
-        return tuple(_read_json(self.folder / "command.json"))
+        file = self.folder / "command.json"
+        said = _read_json(file)
+        if not isinstance(said, list) or not all(isinstance(word, str) for word in said):
+            raise RecordError(f"{file}: expected a list of texts.\nThe record is damaged; run the configuration again.")
+        return tuple(said)
 
     def server_info(self) -> Mapping[str, Any] | None:
         """/server_info when ready; None: not recorded."""
@@ -160,7 +171,12 @@ class RunRecord:
 
     def _optional_json(self, name: str) -> Mapping[str, Any] | None:
         file = self.folder / name
-        return cast("Mapping[str, Any]", _read_json(file)) if file.is_file() else None
+        if not file.is_file():
+            return None
+        said = _read_json(file)
+        if not isinstance(said, dict):
+            raise RecordError(f"{file}: expected a JSON object.\nThe record is damaged; run the configuration again.")
+        return said
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +199,40 @@ def unfinished(run_folder: str | Path) -> tuple[Unfinished, ...]:
 
 
 def new_run_folder(root: str | Path, name: str) -> Path:
-    """Creates and returns `<root>/<name>`, or `<name>.2`, … when it exists. Two processes never get the same."""
+    """Creates and returns `<root>/<name>`, or `<name>.2`, … when it exists. Two processes never get the same.
+
+    RecordError when nothing can be written there.
+    """
     parent = Path(root)
-    parent.mkdir(parents=True, exist_ok=True)
+    make_folder(parent)
     for number in itertools.count(1):
         folder = parent / (name if number == 1 else f"{name}.{number}")
         try:
             folder.mkdir()
         except FileExistsError:
             continue
+        except OSError as error:
+            raise _cannot_write(folder, error) from None
         return folder
     raise AssertionError("unreachable")
+
+
+def make_folder(folder: Path) -> None:
+    """Creates a folder for runs, and those above it. RecordError (two lines) when that is not possible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a character that no path can have
+        raise _cannot_write(folder, error) from None
+
+
+def _cannot_write(folder: Path, error: Exception) -> RecordError:
+    path = str(folder).encode("utf-8", "backslashreplace").decode()
+    shown = path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
+    reason = (error.strerror if isinstance(error, OSError) else None) or _one_line(error)
+    return RecordError(
+        f"{shown}: runs cannot be written there: {reason}.\n"
+        "Name another folder (--out, or SPECBENCH_RUNS for all runs)."
+    )
 
 
 def _why_no_record(asked: Path) -> str:
@@ -222,6 +261,8 @@ def _read_json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{file.parent}: {file.name} is missing.\nThe record is incomplete.") from None
+    except OSError as error:
+        raise RecordError(f"{file}: cannot be read: {error.strerror or error}.\nThe record is damaged.") from None
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{file}: not valid JSON: {_one_line(error)}") from None
 
@@ -229,13 +270,18 @@ def _read_json(file: Path) -> Any:
 def _read_lines(file: Path, kind: type[Any]) -> Iterable[Any]:
     if not file.is_file():
         return
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
+    number = 0
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):  # noqa: B007  (told in the message)
+                if line.strip():
                     yield kind.model_validate_json(line)
-                except ValidationError as error:
-                    raise RecordError(f"{file}: line {number}: {_one_line(error)}") from None
+    except UnicodeDecodeError as error:  # told by blocks, so the line is not known
+        raise RecordError(f"{file}: not UTF-8: {_one_line(error)}") from None
+    except ValidationError as error:
+        raise RecordError(f"{file}: line {number}: {_one_line(error)}") from None
+    except OSError as error:
+        raise RecordError(f"{file}: cannot be read: {error.strerror or error}.\nThe record is damaged.") from None
 
 
 def _gpu_sample(row: Mapping[str, str]) -> GpuSample:
@@ -252,8 +298,15 @@ def _gpu_sample(row: Mapping[str, str]) -> GpuSample:
 
 
 def _read_maybe_compressed(file: Path) -> bytes:
-    data = file.read_bytes()
-    return gzip.decompress(data) if file.suffix == ".gz" else data
+    try:
+        data = file.read_bytes()
+        return gzip.decompress(data) if file.suffix == ".gz" else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"{file}: cannot be read: {_one_line(error)}.\nThe record is damaged.") from None
+
+
+def _text(said: Any) -> str | None:
+    return said if isinstance(said, str) else None
 
 
 def _is_alive(pid: int) -> bool:

@@ -17,8 +17,13 @@ SCHEMA = 1
 #: How the error of a request begins that came as an event inside a stream with HTTP 200; the engine's text follows.
 ERROR_EVENT = "error event in the stream: "
 
+#: Far above anything that is recorded: beyond them sums and ratios give way.
+Seconds = Annotated[float, Field(ge=-1e12, le=1e12)]
+Tokens = Annotated[int, Field(ge=0, le=2**53)]
 #: JSON has lists, a frozen value wants tuples.
-_Chunk = Annotated[tuple[float, int], BeforeValidator(lambda pair: tuple(pair) if isinstance(pair, list) else pair)]
+_Chunk = Annotated[
+    tuple[Seconds, Tokens], BeforeValidator(lambda pair: tuple(pair) if isinstance(pair, list) else pair)
+]
 _AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
 
@@ -40,14 +45,14 @@ class RequestTrace(Stored):
     index: int  # within the step, in the order of sending
     concurrency: int | None = None  # closed loop: clients of the step
     request_rate: float | None = None  # open loop: requests per second of the step
-    input_tokens: int
-    max_new_tokens: int
-    sent_s: float  # since the step began
-    sent_unix_s: float | None = None
+    input_tokens: Tokens
+    max_new_tokens: Tokens
+    sent_s: Seconds  # since the step began
+    sent_unix_s: Seconds | None = None
     http_status: int | None = None  # None: no response at all
     chunks: Annotated[tuple[_Chunk, ...], _AsTuple] = ()  # (seconds since sending, tokens in the chunk)
-    end_s: float | None = None  # seconds since sending when the response was complete, or when it failed
-    output_tokens: int = 0
+    end_s: Seconds | None = None  # seconds since sending when the response was complete, or when it failed
+    output_tokens: Tokens = 0
     finish_reason: str | None = None  # length, stop, abort, …
     error: str | None = None  # None: fine
     meta_info: dict[str, Any] = {}  # the engine's own figures of the last chunk
@@ -65,7 +70,14 @@ class RequestTrace(Stored):
     def replayed_exactly(self) -> bool | None:
         """Of a replay: whether this very request was recorded. None: not a replay."""
         mark = self.meta_info.get("specbench_replay")
-        return mark.get("exact") if isinstance(mark, Mapping) else None
+        exact = mark.get("exact") if isinstance(mark, Mapping) else None
+        return exact if isinstance(exact, bool) else None
+
+    @property
+    def verify_rounds(self) -> int | None:
+        """Verify rounds of speculation as the engine counted them; None without speculation, or not said."""
+        rounds = self.meta_info.get("spec_verify_ct")
+        return rounds if isinstance(rounds, int) and not isinstance(rounds, bool) and 0 < rounds < 2**53 else None
 
 
 class RunStatus(Stored):
@@ -78,11 +90,11 @@ class RunStatus(Stored):
         None  # of the engine's process when it ended by itself; negative: a signal; None: not logged
     )
     reason: str  # one sentence, with the engine's own words where it gave any
-    started_unix_s: float | None = None
-    ended_unix_s: float | None = None
-    ready_s: float | None = None  # seconds from the start to ready; None: never ready, or not logged
-    phases: dict[str, float] = {}  # seconds that each phase took: start, warmup, one per step, stop
-    marks: dict[str, float] = {}  # seconds since the start at which something was seen, e.g. load_begin
+    started_unix_s: Seconds | None = None
+    ended_unix_s: Seconds | None = None
+    ready_s: Seconds | None = None  # seconds from the start to ready; None: never ready, or not logged
+    phases: dict[str, Seconds] = {}  # seconds that each phase took: start, warmup, one per step, stop
+    marks: dict[str, Seconds] = {}  # seconds since the start at which something was seen, e.g. load_begin
     flushes: dict[str, str] = {}  # step -> what the engine answered to the cache flush before it
     notes: Annotated[tuple[str, ...], _AsTuple] = ()  # what a reader of the figures must know
 

@@ -16,7 +16,7 @@ from typing import Any
 from .config import RunConfig
 from .errors import RecordError
 from .params import dump_run
-from .record import PARTIAL, RunRecord
+from .record import PARTIAL, RunRecord, make_folder
 from .record_types import GPU_COLUMNS, SCHEMA, GpuSample, Probe, RequestTrace, RunStatus
 
 #: A larger log is stored compressed.
@@ -27,12 +27,12 @@ class RecordWriter:
     """Writes one record. `finish` makes it visible; leaving the `with` block without it removes what was written."""
 
     def __init__(self, target: str | Path) -> None:
-        """`target` is the record's final folder, e.g. `<run folder>/record`. RecordError when it exists."""
+        """`target` is the record's final folder, e.g. `<run folder>/record`. RecordError when it exists, or cannot."""
         self.target = Path(target)
-        if self.target.exists():
+        if os.path.lexists(self.target):
             raise RecordError(f"{self.target}: exists. A record is written once; choose another folder (--out).")
         self.folder = self.target.with_name(f"{self.target.name}{PARTIAL}{os.getpid()}")
-        self.folder.mkdir(parents=True)
+        make_folder(self.folder)
         self._done = False
 
     def __enter__(self) -> RecordWriter:

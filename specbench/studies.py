@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import diagnose
 from .diagnose import Diagnosis
-from .errors import RecordError
+from .errors import RecordError, SpecbenchError
 from .latency import LatencyTable
 from .latency import table as latency_table
 from .listing import read, run_folders
@@ -92,12 +92,20 @@ class Collection:
 
 
 def study(path: str | Path) -> Study:
-    """A record folder, or a run folder that holds one. RecordError when there is none."""
+    """A record folder, or a run folder that holds one. RecordError when there is none, or when it is damaged."""
     asked = resolve(path, kind="record")
     record = RunRecord.open(asked)
     folder = asked.parent if asked.name == RECORD else asked
-    found = diagnose.of_record(record)
-    return Study(name=folder.name, folder=folder, record=record, diagnosis=found, latency=latency_table(record))
+    try:
+        found = diagnose.of_record(record)
+        latency = latency_table(record)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        # Files of a right form may hold values that no server gives; one such record must not cost a whole report.
+        raise RecordError(
+            f"{record.folder}: what it holds cannot be evaluated ({type(error).__name__}: {str(error)[:200]}).\n"
+            "The record is damaged; run the configuration again."
+        ) from error
+    return Study(name=folder.name, folder=folder, record=record, diagnosis=found, latency=latency)
 
 
 def collect(path: str | Path) -> Collection:
@@ -107,7 +115,7 @@ def collect(path: str | Path) -> Collection:
     for folder in run_folders(root):
         try:
             entries.append(study(folder))
-        except RecordError as error:
+        except SpecbenchError as error:  # of a damaged record also what its values are refused with
             if is_run(folder):
                 entries.append(Missing(name=folder.name, folder=folder, error=why_missing(folder) or str(error)))
     if not entries:
@@ -151,7 +159,7 @@ def _notebook_error(folder: Path) -> str | None:
         return None
     try:
         cells = json.loads(path.read_text("utf-8"))["cells"]
-    except (ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f"{path.name} is no readable notebook"
     for cell in cells:
         for output in cell.get("outputs", ()):
@@ -163,5 +171,5 @@ def _notebook_error(folder: Path) -> str | None:
 def _record(folder: Path) -> RunRecord | None:
     try:
         return RunRecord.open(folder)
-    except RecordError:
+    except SpecbenchError:
         return None

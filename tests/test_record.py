@@ -144,6 +144,62 @@ def test_a_damaged_record_says_which_file(tmp_path: Path, damage: dict[str, str]
         RunRecord.open(tmp_path).requests()
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("env.json", None, "env.json: cannot be read: Is a directory"),
+        ("env.json", b"\xff", "not valid JSON"),
+        ("config.yaml", None, "cannot be read"),
+        ("config.yaml", b"\xff\xfe", "cannot be read"),
+        ("requests.jsonl", b'\xff\xfe{"step": 1}\n', "requests.jsonl: not UTF-8"),
+        ("requests.jsonl", TRACE.model_copy(update={"output_tokens": 10**400}).model_dump_json().encode(), "line 1"),
+        ("requests.jsonl", TRACE.model_copy(update={"end_s": 1e308}).model_dump_json().encode(), "line 1"),
+        ("server_info.json", b"1", "server_info.json: expected a JSON object"),
+        ("model_info.json", b"[]", "model_info.json: expected a JSON object"),
+        ("command.json", b'{"a": 1}', "command.json: expected a list of texts"),
+        ("gpu.csv", b"t_s,phase\n1,start\n", "gpu.csv: not the table that was written"),
+        ("gpu.csv", b"\xff\xfe\x00", "gpu.csv: not the table that was written"),
+        ("metrics.txt.gz", b"no gzip", "metrics.txt.gz: cannot be read"),
+        ("metrics.txt.gz", gzip.compress(b"abc" * 1000)[:20], "metrics.txt.gz: cannot be read"),
+    ],
+)
+def test_every_part_that_is_damaged_is_a_record_error(
+    tmp_path: Path, file: str, content: bytes | None, words: str
+) -> None:
+    place = write(tmp_path).folder / file
+    place.unlink(missing_ok=True)
+    if content is None:
+        place.mkdir()
+    else:
+        place.write_bytes(content)
+    with pytest.raises(RecordError, match=words):
+        record = RunRecord.open(tmp_path)
+        _ = record.requests(), record.server_info(), record.model_info(), record.command()
+        _ = record.gpu_samples(), record.metrics_text()
+
+
+def test_wrong_types_in_what_an_engine_or_a_machine_says_are_unknown(tmp_path: Path) -> None:
+    record = write(tmp_path)
+    env = {"schema": 1, "machine": {"gpus": [1, {"name": "NVIDIA H200"}, None], "driver": 5}}
+    (record.folder / "env.json").write_text(json.dumps(env))
+    seen = RunRecord.open(tmp_path).this_machine
+    assert seen is not None and (seen.gpus, seen.driver) == (("NVIDIA H200",), None)
+    for rounds in ("x", -1, True, 10**400, [1]):
+        trace = TRACE.model_copy(update={"meta_info": {"spec_verify_ct": rounds, "specbench_replay": {"exact": 3}}})
+        assert (trace.verify_rounds, trace.replayed_exactly) == (None, None)
+    assert TRACE.model_copy(update={"meta_info": {"spec_verify_ct": 2}}).verify_rounds == 2
+
+
+@pytest.mark.parametrize("below", ["file", "file/below", "n" * 300, "n\ud800", "n\0", "dangling"])
+def test_where_no_run_can_be_written_is_said_in_two_lines(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "dangling").symlink_to(tmp_path / "file" / "x")
+    for begin in (lambda: new_run_folder(tmp_path / below, "r"), lambda: RecordWriter(tmp_path / below / "record")):
+        with pytest.raises(RecordError, match="runs cannot be written there: ") as raised:
+            begin()
+        assert len(str(raised.value).splitlines()) == 2
+
+
 def test_no_record_is_told_from_no_folder(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="does not exist"):
         RunRecord.open(tmp_path / "absent")

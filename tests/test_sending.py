@@ -169,7 +169,7 @@ def test_a_flush_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and says nothing
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         sent = send(config(concurrency=[1], requests=1, warmup=0, request_timeout_s=0.2), url)
-    assert sent.flushes == {"conc1-in8": "failed: no answer within 0.2 s"}
+    assert sent.flushes == {"conc1-in1024": "failed: no answer within 0.2 s"}
 
 
 def test_a_request_that_takes_too_long_is_a_failure() -> None:
