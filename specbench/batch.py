@@ -8,6 +8,7 @@ other, since they share the GPUs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -90,9 +91,14 @@ def run_campaign(campaign: Campaign, out: Path | None = None, progress: Watch | 
     total = len(points) + len({*(known.runs if known else ()), *(config.name for config in campaign.runs)}) + 1
     with worker_pool(_jobs(campaign.runs)) as pool:
         results = tuple(_run_all(pool, points, watch, total))
-        listing.remember(root, campaign.name, [(point.name, point.folder) for point in results], about=campaign.about)
+        unlisted: tuple[str, ...] = ()
+        try:
+            ran = [(point.name, point.folder) for point in results]
+            listing.remember(root, campaign.name, ran, about=campaign.about)
+        except RecordError as error:  # the runs are there, and their pages may still be
+            unlisted = (str(error),)
         index, problems = report.build(root, pool, _stage(watch, len(points)))
-    return CampaignResult(name=campaign.name, folder=root, index=index, points=results, problems=problems)
+    return CampaignResult(name=campaign.name, folder=root, index=index, points=results, problems=unlisted + problems)
 
 
 def run_point(config: RunConfig, folder: Path) -> str | None:
@@ -145,7 +151,8 @@ def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> Poin
         found = study(folder)
     except RecordError as missing:
         error = error or str(missing)
-        (folder / ERROR).write_text(error, encoding="utf-8")
+        with contextlib.suppress(OSError):
+            (folder / ERROR).write_text(error, encoding="utf-8")
         return PointResult(name=config.name, folder=folder, status=None, outcome="no_record", error=error)
     status = found.record.status.status
     return PointResult(name=config.name, folder=folder, status=status, outcome=found.outcome, error=error)

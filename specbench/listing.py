@@ -7,6 +7,7 @@ A configuration that runs again gets a new folder (`name.2`); the list then name
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -42,7 +43,9 @@ def read(root: Path) -> Listing | None:
 
 
 def remember(root: Path, campaign: str, runs: Iterable[tuple[str, Path]], *, about: str = "") -> None:
-    """Add runs to the list. A configuration that ran again takes the place of its earlier run."""
+    """Add runs to the list. A configuration that ran again takes the place of its earlier run. RecordError:
+    the list cannot be written.
+    """
     known = read(root)
     folders = dict(known.runs) if known is not None else {}
     folders |= {name: folder.name for name, folder in runs}
@@ -53,8 +56,16 @@ def remember(root: Path, campaign: str, runs: Iterable[tuple[str, Path]], *, abo
         "runs": [{"name": name, "folder": folder} for name, folder in folders.items()],
     }
     partial = root / f"{CAMPAIGN}.partial"
-    partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(root / CAMPAIGN)
+    try:
+        partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(root / CAMPAIGN)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise RecordError(
+            f"{root / CAMPAIGN}: not written: {error.strerror}.\n"
+            "Without it the pages show every run of the folder, in the order of their names."
+        ) from None
 
 
 def run_folders(root: Path) -> tuple[Path, ...]:

@@ -6,6 +6,7 @@ exactly those. `refresh` is the only way by which outputs enter the repository, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -23,6 +24,14 @@ CHECKED = "nbval-check-output"
 PARAMETERS = "parameters"
 #: A kernel logs to the terminal of whoever started it, among other things that it was interrupted when it is ended.
 _QUIET_KERNEL = ["--log-level=CRITICAL"]
+#: Where Jupyter and IPython look for what a person has set up.
+_OWN_FOLDERS = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+_OWN_KERNEL: Mapping[str, str | None] = {
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "JUPYTER_CONFIG_PATH": None,
+    "JUPYTER_PATH": None,
+    "PYTHONSTARTUP": None,
+}
 #: sun_path holds 108 bytes on Linux, 104 on macOS, the final zero included.
 _MAX_SOCKET_PATH = 103
 NAMES = ("1_predict.ipynb", "2_run.ipynb", "3_diagnose.ipynb", "4_analysis.ipynb")
@@ -54,11 +63,9 @@ def execute(
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
-    # The kernel inherits the environment; a worker executes one notebook at a time.
-    if progress is not None:
-        os.environ[VARIABLE] = str(progress)
+    told = {} if progress is None else {VARIABLE: str(progress)}
     try:
-        with warnings.catch_warnings(), kernel_settings() as settings:
+        with warnings.catch_warnings(), _environment(told), kernel_settings() as settings:
             warnings.simplefilter("ignore")  # papermill and jupyter_client warn about their own future
             papermill.execute_notebook(
                 str(notebook),
@@ -73,15 +80,46 @@ def execute(
     except PapermillExecutionError as error:
         return f"{error.ename}: {error.evalue}"
     except Exception as error:  # a kernel that dies raises nbclient's and jupyter_client's own errors
+        _drop_truncated(output)
         return f"{type(error).__name__}: {error}"
-    finally:
-        os.environ.pop(VARIABLE, None)
     return None
+
+
+def _drop_truncated(notebook: Path) -> None:
+    """Remove a file that is no whole notebook: a full disk leaves the beginning of one."""
+    with contextlib.suppress(OSError):
+        try:
+            json.loads(notebook.read_bytes())
+        except ValueError:
+            notebook.unlink()
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Environment variables for the kernels that start in this block (a process executes one notebook at a time);
+    None: not set."""
+    before = {name: os.environ.get(name) for name in changes}
+    try:
+        _set(changes)
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 @contextmanager
 def kernel_settings() -> Iterator[Any]:
     """Configuration for a kernel that talks over Unix sockets in a private folder, where that is possible.
+
+    Settings of the person who runs it (start-up files, profiles, kernels of the same name, a backend for figures) are
+    theirs, not of a page that has to look the same for everyone: the kernel has empty folders in their place.
 
     jupyter_client picks free TCP ports before the kernel binds them, and remembers them within one process only: of
     several kernels (and servers) that start at the same moment two may get the same port, and one never answers.
@@ -90,10 +128,9 @@ def kernel_settings() -> Iterator[Any]:
 
     with tempfile.TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True) as folder:
         base = str(Path(folder) / "kernel")
-        if os.name != "posix" or len(os.fsencode(base)) > _MAX_SOCKET_PATH - len("-10"):
-            yield Config()
-        else:
-            yield Config({"KernelManager": {"transport": "ipc", "ip": base}})
+        short = os.name == "posix" and len(os.fsencode(base)) <= _MAX_SOCKET_PATH - len("-10")
+        with _environment({**_OWN_KERNEL, **{name: str(Path(folder) / name.lower()) for name in _OWN_FOLDERS}}):
+            yield Config({"KernelManager": {"transport": "ipc", "ip": base}} if short else {})
 
 
 def refresh(path: Path) -> bytes:
@@ -124,16 +161,8 @@ def refresh(path: Path) -> bytes:
 @contextmanager
 def _passing_runs() -> Iterator[None]:
     """Kernels that start in this block put runs without a folder of their own into one that does not stay."""
-    before = os.environ.get(RUNS)
-    with tempfile.TemporaryDirectory(prefix="specbench-runs-") as folder:
-        os.environ[RUNS] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[RUNS]
-            else:
-                os.environ[RUNS] = before
+    with tempfile.TemporaryDirectory(prefix="specbench-runs-") as folder, _environment({RUNS: folder}):
+        yield
 
 
 def stored(notebook: Mapping[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ from outside (names, log text, errors) is escaped: by `show` in tables, by the t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def write(notebook: Path, target: Path, page: Page) -> Path:
 
 
 def write_node(notebook: Any, target: Path, page: Page) -> Path:
-    """Like `write`, from a notebook in memory. SpecbenchError when the page would be too large to mail."""
+    """Like `write`, from a notebook in memory. SpecbenchError: it cannot be written, or would be too large to mail."""
     text = render(notebook, page)
     data = text.encode()
     if len(data) > MAX_PAGE_BYTES:
@@ -73,8 +74,16 @@ def write_node(notebook: Any, target: Path, page: Page) -> Path:
             "Fewer runs in one campaign, or fewer figures in the notebook, make it smaller."
         )
     partial = target.with_name(target.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(target)
+    try:
+        partial.write_bytes(data)
+        partial.replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise SpecbenchError(
+            f"{target.name}: not written: {error.strerror}.\n"
+            f"'specbench report' makes the pages anew when {target.parent} can be written."
+        ) from None
     return target
 
 

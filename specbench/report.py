@@ -51,7 +51,9 @@ def build(
     for done, future in enumerate(as_completed(tasks), start=1):
         try:
             problem = future.result()
-        except Exception as error:  # a worker that was killed, a page that cannot be written
+        except SpecbenchError as error:  # a worker that was killed, a page that cannot be written
+            problem = str(error)
+        except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         if problem:
             problems.append(f"{tasks[future]}: {problem}")
@@ -72,7 +74,8 @@ def write_run(folder: Path) -> str | None:
         links.append(("how it ran", RUN_PAGE))
         run_page = pages.Page(title=f"{folder.name}: how it ran", links=(back, ("diagnosis", INDEX)), legend="")
         pages.write(folder / RUN_NOTEBOOK, folder / RUN_PAGE, run_page)
-    pages.write(folder / DIAGNOSIS_NOTEBOOK, folder / INDEX, pages.Page(title=folder.name, links=tuple(links)))
+    if problem is None or (folder / DIAGNOSIS_NOTEBOOK).is_file():  # a full disk leaves none
+        pages.write(folder / DIAGNOSIS_NOTEBOOK, folder / INDEX, pages.Page(title=folder.name, links=tuple(links)))
     return problem
 
 

@@ -383,3 +383,32 @@ def test_runs_that_name_no_folder_go_where_the_environment_says(
     assert (tmp_path / "c" / "dflash_r8").is_dir()
     monkeypatch.delenv(RUNS)
     assert runs_root() == ROOT / "runs"
+
+
+def test_pages_that_are_missing_are_told_and_end_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full when the pages are written: the runs are there, the report is not."""
+    lost = CampaignResult(
+        name="c", folder=tmp_path, index=tmp_path / "index.html", points=(), problems=("analysis: no space",)
+    )
+    assert lost.complete and lost.all_served
+    monkeypatch.setattr(batch, "run_campaign", lambda *_: lost)
+    monkeypatch.setattr(batch, "report_folder", lambda *_: (lost.index, lost.problems))
+    params = str(ROOT / "params" / "recordings" / "dflash_r8.yaml")
+    for arguments in (["run", params], ["report", str(tmp_path)]):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 1
+        assert "problem: analysis: no space" in done.output
+        assert f"report: not written ({lost.index} does not exist)" in done.output
+        done = CliRunner().invoke(app, [*arguments, "--json"])
+        assert done.exit_code == 1
+        assert '"index": null' in done.output
+
+
+def test_a_list_that_cannot_be_written_does_not_lose_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = Campaign(name="c", runs=(recording("dflash_r8"),), source=ROOT)
+    monkeypatch.setattr(batch, "_run_all", lambda *_: [])
+    monkeypatch.setattr(batch.report, "build", lambda *_: (tmp_path / "index.html", ("page: lost",)))
+    (tmp_path / "campaign.json.partial").symlink_to("/dev/full")
+    told, page = batch.run_campaign(campaign, tmp_path).problems
+    assert "campaign.json: not written: No space left on device" in told
+    assert page == "page: lost"

@@ -138,5 +138,16 @@ def test_a_reader_that_is_gone_before_the_first_line_is_no_error(arguments, code
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", ["predict params/story/tp1-8.yaml", "predict params/story/tp1-8.yaml --json", "doctor", "--help"]
+)
+def test_output_that_does_not_fit_is_two_lines(arguments):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "specbench", *arguments.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: output: No space left on device.\nExpected room and permission to write there.\n"
+
+
 def test_the_version_is_told():
     assert specbench("--version").stdout == "specbench 0.1.0\n"

@@ -43,6 +43,16 @@ def test_a_list_keeps_what_the_campaign_is_about(tmp_path: Path) -> None:
     assert known.about == ""
 
 
+def test_a_list_that_does_not_fit_the_disk_leaves_the_old_one(tmp_path: Path) -> None:
+    listing.remember(tmp_path, "c", [("a", tmp_path / "a")])
+    (tmp_path / "campaign.json.partial").symlink_to("/dev/full")
+    with pytest.raises(RecordError, match=r"campaign\.json: not written: No space left on device\.\n"):
+        listing.remember(tmp_path, "c", [("b", tmp_path / "b")])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["campaign.json"]
+    found = listing.read(tmp_path)
+    assert found is not None and dict(found.runs) == {"a": "a"}
+
+
 def test_a_list_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     root = folder(tmp_path, "root")
     folder(tmp_path, "outside")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -238,6 +239,50 @@ def test_execute_writes_the_notebook_and_returns_the_error(tmp_path: Path) -> No
     assert execute(path, tmp_path / "failed.ipynb", {"a": 2}) == "ZeroDivisionError: division by zero"
     cells = json.loads((tmp_path / "failed.ipynb").read_text("utf-8"))["cells"]
     assert any(output["output_type"] == "error" for cell in cells for output in cell.get("outputs", ()))
+
+
+HOSTILE_START = "raise SystemExit('a start-up file of the person who runs it')\n"
+
+
+@pytest.mark.slow
+def test_settings_of_the_person_do_not_reach_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    startup = home / "ipython" / "profile_default" / "startup" / "00.py"
+    kernel = home / "data" / "kernels" / "python3" / "kernel.json"
+    for file, text in (
+        (startup, HOSTILE_START),
+        (home / "ipython" / "profile_default" / "ipython_config.py", HOSTILE_START),
+        (home / "jupyter" / "jupyter_config.py", HOSTILE_START),
+        (home / "start.py", "1 / 0\n"),
+        (kernel, '{"argv": ["/bin/false"], "display_name": "python3", "language": "python"}'),
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.setenv("IPYTHONDIR", str(home / "ipython"))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(home / "jupyter"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(home / "data"))
+    monkeypatch.setenv("PYTHONSTARTUP", str(home / "start.py"))
+    monkeypatch.setenv("MPLBACKEND", "bogus")
+    monkeypatch.setenv("HOME", "/proc")  # nothing can be written there
+    plotting = "import matplotlib.pyplot as plt\nplt.plot([1, 2])"
+    path = notebook(tmp_path / "n.ipynb", markdown("m3"), code("c", plotting))
+    assert execute(path, tmp_path / "out.ipynb", {"a": 1}) is None
+    cells = json.loads((tmp_path / "out.ipynb").read_text("utf-8"))["cells"]
+    assert any("image/png" in output.get("data", {}) for cell in cells for output in cell.get("outputs", ()))
+    assert os.environ["MPLBACKEND"] == "bogus"
+    assert os.environ["IPYTHONDIR"] == str(home / "ipython")
+
+
+@pytest.mark.slow
+def test_a_notebook_that_could_not_be_written_whole_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fills_the_disk(source: str, output: str, **_: Any) -> None:
+        Path(output).write_text('{"cells": [')
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("papermill.execute_notebook", fills_the_disk)
+    told = execute(notebook(tmp_path / "n.ipynb"), tmp_path / "out.ipynb", {})
+    assert told == "OSError: [Errno 28] No space left on device"
+    assert not (tmp_path / "out.ipynb").exists()
 
 
 # ── parameters in the kernel ─────────────────────────────────────────────────────────────────────────────────────────

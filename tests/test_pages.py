@@ -150,6 +150,13 @@ def test_a_page_that_is_too_large_is_refused_and_not_written(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_page_that_does_not_fit_the_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "index.html.partial").symlink_to("/dev/full")
+    with pytest.raises(SpecbenchError, match=r"^index\.html: not written: No space left on device\.\n"):
+        pages.write_node(pages.notebook_of([]), tmp_path / "index.html", pages.Page(title="t"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_write_reads_a_notebook_file(tmp_path: Path) -> None:
     source = tmp_path / "n.ipynb"
     source.write_text(json.dumps(notebook(new_markdown_cell("Words."))), encoding="utf-8")

@@ -68,6 +68,11 @@ def main() -> None:
     except BrokenPipeError:
         _drop_output()
         sys.exit(0)
+    except OSError as error:  # a full disk, most of all; it may be the output itself that is lost
+        typer.echo(f"error: {error.filename or 'output'}: {error.strerror or error}.", err=True)
+        typer.echo("Expected room and permission to write there.", err=True)
+        _drop_output()
+        sys.exit(2)
 
 
 def _print_what_the_terminal_can() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,7 @@ def document(result: CampaignResult) -> dict[str, Any]:
         "schema": 1,
         "campaign": result.name,
         "folder": str(result.folder),
-        "index": str(result.index),
+        "index": str(result.index) if result.index.is_file() else None,
         "complete": result.complete,
         "runs": [_run(point, studies.get(point.folder.name)) for point in result.points],
         "problems": list(result.problems),
@@ -142,8 +143,13 @@ def summary(result: CampaignResult) -> None:
             wrapped = textwrap.fill(why, console.width, initial_indent=_INDENT, subsequent_indent=_INDENT)
             console.print(Text(wrapped, style="dim"), soft_wrap=True, highlight=False)
     for problem in result.problems:
-        console.print(Text.assemble(("problem: ", "red"), problem))
-    console.print(f"report: {escape(str(result.index))}", soft_wrap=True, highlight=False)
+        console.print(Text.assemble(("problem: ", "red"), problem), soft_wrap=True)
+    console.print(escape(report_line(result.index)), soft_wrap=True, highlight=False)
+
+
+def report_line(index: Path) -> str:
+    """Where the report is, if there is one."""
+    return f"report: {index}" if index.is_file() else f"report: not written ({index} does not exist)"
 
 
 def _cells(cells: tuple[str, ...], widths: list[int], style: str) -> Text:

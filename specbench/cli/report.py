@@ -22,7 +22,7 @@ def report(
     """
     from ..batch import report_folder
     from ..paths import resolve
-    from .campaign_text import Screen
+    from .campaign_text import Screen, report_line
 
     root = resolve(runs, kind="runs")
     with Screen(root.name, quiet=json_output) as screen:
@@ -30,10 +30,11 @@ def report(
     if json_output:
         import json
 
-        typer.echo(json.dumps({"schema": 1, "index": str(index), "problems": list(problems)}, indent=2))
+        written = str(index) if index.is_file() else None
+        typer.echo(json.dumps({"schema": 1, "index": written, "problems": list(problems)}, indent=2))
     else:
         for problem in problems:
             typer.echo(f"problem: {problem}", err=True)
-        typer.echo(f"report: {index}")
+        typer.echo(report_line(index))
     if problems:
         raise typer.Exit(1)

@@ -29,7 +29,7 @@ def run(
     Example: specbench run params/demo.yaml
 
     A configuration that is refused or crashes is a result, not an error: exit code 0 when every configuration left a
-    record (with --strict: when every one served what was asked), else 1.
+    record (with --strict: when every one served what was asked) and every page was written, else 1.
     """
     import signal
 
@@ -48,5 +48,5 @@ def run(
         typer.echo(json.dumps(document(result), indent=2, ensure_ascii=False))
     else:
         summary(result)
-    if not result.complete or (strict and not result.all_served):
+    if not result.complete or result.problems or (strict and not result.all_served):
         raise typer.Exit(1)
