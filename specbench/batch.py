@@ -21,9 +21,9 @@ from .errors import RecordError, SpecbenchError
 from .notebooks import execute, source
 from .outcome import in_words
 from .params import Campaign
-from .paths import runs_root
+from .paths import resolve, runs_root
 from .progress import latest
-from .record import new_run_folder
+from .record import RunRecord, new_run_folder
 from .studies import ERROR, RUN_NOTEBOOK, study
 from .terms import Outcome, Status
 from .workers import worker_pool
@@ -78,9 +78,16 @@ Watch = Callable[[Event], None]
 
 
 def run_campaign(campaign: Campaign, out: Path | None = None, progress: Watch | None = None) -> CampaignResult:
-    """Run all configurations into `out` (default `runs/<campaign>` of the workbook) and write the report there."""
+    """Run all configurations into `out` (default `runs/<campaign>` of the workbook) and write the report there.
+
+    Before anything starts: ConfigError or RecordError for a recording that is not there, RecordError for an `out` in
+    which nothing can be written.
+    """
     watch = progress or (lambda event: None)
     root = out or runs_root() / campaign.name
+    for config in campaign.runs:
+        if config.engine.replay is not None:
+            RunRecord.open(resolve(config.engine.replay, kind=f"{config.name}: engine.replay"))
     points = [(config, new_run_folder(root, config.name)) for config in campaign.runs]
     for config, folder in points:
         if folder.name != config.name:

@@ -24,6 +24,8 @@ CHECKED = "nbval-check-output"
 PARAMETERS = "parameters"
 #: A kernel logs to the terminal of whoever started it, among other things that it was interrupted when it is ended.
 _QUIET_KERNEL = ["--log-level=CRITICAL"]
+#: A kernel that is interrupted in a run ends its server first. Half of it passes before Jupyter sends signals.
+_KERNEL_ENDING_S = 100.0
 #: Where Jupyter and IPython look for what a person has set up.
 _OWN_FOLDERS = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
 _OWN_KERNEL: Mapping[str, str | None] = {
@@ -130,7 +132,8 @@ def kernel_settings() -> Iterator[Any]:
         base = str(Path(folder) / "kernel")
         short = os.name == "posix" and len(os.fsencode(base)) <= _MAX_SOCKET_PATH - len("-10")
         with _environment({**_OWN_KERNEL, **{name: str(Path(folder) / name.lower()) for name in _OWN_FOLDERS}}):
-            yield Config({"KernelManager": {"transport": "ipc", "ip": base}} if short else {})
+            place = {"transport": "ipc", "ip": base} if short else {}
+            yield Config({"KernelManager": {"shutdown_wait_time": _KERNEL_ENDING_S, **place}})
 
 
 def refresh(path: Path) -> bytes:

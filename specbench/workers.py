@@ -1,20 +1,25 @@
 """Worker processes that end with their parent, however it ends.
 
 A worker executes notebooks; its kernel ends when the worker does, and the engine's supervisor when the kernel does. So
-the one thing to see to is that a worker does not outlive the command. Each worker is a pool of its own, since a process
-pool is lost whole when one of its processes is: a worker that is killed costs its own task, and is replaced.
+the one thing to see to is that a worker does not outlive the command. A command that is interrupted interrupts its
+workers and waits for them: each interrupts its kernel, in which the run stops its server and removes its half record.
+Each worker is a pool of its own, since a process pool is lost whole when one of its processes is: a worker that is
+killed costs its own task, and is replaced.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import SpecbenchError
@@ -22,8 +27,8 @@ from .errors import SpecbenchError
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-#: Seconds that a worker gets to end; what it started ends by itself.
-_ENDING_S = 5.0
+#: Seconds that interrupted workers get, all together: a server's end may take its grace period and the GPU's.
+_ENDING_S = 60.0
 
 
 class Workers(Executor):
@@ -57,7 +62,7 @@ class Workers(Executor):
     def _execute(self, fn: Callable[..., _Result], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Result:
         thread = threading.get_ident()
         try:
-            return self._pool(thread).submit(fn, *args, **kwargs).result()
+            return self._pool(thread).submit(_task, fn, args, kwargs).result()
         except BrokenProcessPool:
             with self._lock:
                 broken = self._pools.pop(thread, None)
@@ -95,15 +100,56 @@ def worker_pool(jobs: int) -> Iterator[Workers]:
             yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-                process.join(_ENDING_S)
+            _interrupt(multiprocessing.active_children())
             raise
         pool.shutdown()
 
 
+def _interrupt(processes: list[BaseProcess]) -> None:
+    """Ends workers in the good way, and those for which it takes too long in the other."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + _ENDING_S
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+# ── in a worker ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Interruption:
+    """Of this worker: once, whether by Ctrl-C in the terminal (which all processes get) or by the command's SIGTERM."""
+
+    busy = False  # a task is running
+    came = False
+
+    @classmethod
+    def handle(cls, *_: object) -> None:
+        if cls.came:
+            return  # what the first one began must not be cut short
+        cls.came = True
+        if not cls.busy:
+            os._exit(1)
+        raise KeyboardInterrupt
+
+
+def _task(fn: Callable[..., _Result], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Result:
+    _Interruption.busy = True
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        _Interruption.busy = False
+        if _Interruption.came:
+            os._exit(1)
+
+
 def _begin(scratch: str) -> None:
     tempfile.tempdir = scratch
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _Interruption.handle)
     parent = multiprocessing.parent_process()
     if parent is None:
         return

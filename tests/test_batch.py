@@ -306,6 +306,30 @@ def test_nothing_outlives_the_command(signal_number: signal.Signals, tmp_path: P
         assert until(lambda: not any(alive(one) for one in tree.values()), 30)
 
 
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_returns_when_everything_has_ended(
+    signal_number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    """Whoever waits for the command finds the GPUs free and no half record."""
+    arguments = ["run", str(ROOT / "params" / "recordings" / "dflash_r8.yaml"), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "specbench", *arguments, "--set", "engine.replay_speed=1.0"]
+    with subprocess.Popen(
+        command, start_new_session=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        tree: dict[int, psutil.Process] = {}
+        assert until(lambda: any("specbench.replay" in line for line in lines(process.pid, tree)), 60)
+        # Python's own resource tracker ends when the command has ended, a moment later.
+        ours = {one.pid: " ".join(one.cmdline()) for one in tree.values() if alive(one)}
+        ours = {pid: line for pid, line in ours.items() if "resource_tracker" not in line}
+        process.send_signal(signal_number)
+        _, told = process.communicate(timeout=60)
+        left = [line for pid, line in ours.items() if alive(tree[pid])]
+    assert process.returncode == code
+    assert left == []
+    assert list((tmp_path / "out" / "dflash_r8").glob("record*")) == []
+    assert "Traceback" not in told
+
+
 def lines(pid: int, tree: dict[int, psutil.Process]) -> list[str]:
     """The command lines of all descendants, which are added to `tree`."""
     found = []
@@ -332,6 +356,21 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_a_recording_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    absent = recording("nospec_r8").replace({"engine.replay": str(tmp_path / "absent")})
+    campaign = Campaign(name="c", runs=(recording("dflash_r8"), absent), source=ROOT)
+    with pytest.raises(ConfigError, match=r"nospec_r8: engine\.replay: '.*absent' does not exist"):
+        batch.run_campaign(campaign, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_told_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    campaign = Campaign(name="c", runs=(recording("dflash_r8"),), source=ROOT)
+    with pytest.raises(RecordError, match="runs cannot be written there: Not a directory"):
+        batch.run_campaign(campaign, tmp_path / "file" / "out")
 
 
 def test_the_demo_is_a_valid_campaign() -> None:

@@ -32,14 +32,20 @@ def run(
     record (with --strict: when every one served what was asked) and every page was written, else 1.
     """
     import signal
+    import sys
 
     from ..batch import run_campaign
     from ..params import load_campaign
     from .campaign_text import Screen, document, summary
 
     campaign = load_campaign(params, overrides or ())
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + signal.SIGTERM)
+
     # A service manager ends with SIGTERM; the same clean way out as Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, end)
     with Screen(campaign.name, quiet=json_output) as screen:
         result = run_campaign(campaign, out, screen.show)
     if json_output:
