@@ -11,9 +11,26 @@ A server that is refused memory, crashes or times out is a *result* (a record wi
 A message says where, what came, what was expected and what to do, in two lines at most.
 """
 
+from __future__ import annotations
+
+import re
+
+#: A value without a space this long is no word, path or name that anyone has to see whole.
+_LONG = re.compile(r"\S{400,}")
+_LONGEST_LINE = 2_000
+
 
 class SpecbenchError(Exception):
-    """Base class: bad input, or a bug of ours. The command line prints its text and exits with 2."""
+    """Base class: bad input, or a bug of ours. The command line prints its text and exits with 2.
+
+    Of values of thousands of characters its text has the beginning.
+    """
+
+    def __str__(self) -> str:
+        text = _LONG.sub(lambda found: f"{found[0][:100]}…", super().__str__())
+        return "\n".join(
+            line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…" for line in text.split("\n")
+        )
 
 
 class ConfigError(SpecbenchError):

@@ -33,6 +33,8 @@ def build(
 
     RecordError, and nothing is written, when the folder holds no run, or bare records.
     """
+    if not root.is_dir():
+        raise RecordError(f"{root}: no folder.\nExpected a folder of runs, as 'specbench run' leaves it (runs/demo).")
     folders = [folder for folder in listing.run_folders(root) if is_run(folder)]
     if not folders:
         raise RecordError(

@@ -146,8 +146,25 @@ def test_output_that_does_not_fit_is_two_lines(arguments):
         command = [sys.executable, "-m", "specbench", *arguments.split()]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == "error: output: No space left on device.\nExpected room and permission to write there.\n"
+    assert done.stderr == "error: output: No space left on device.\nMake room, or write elsewhere.\n"
 
 
 def test_the_version_is_told():
     assert specbench("--version").stdout == "specbench 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    "key", ["engine.version", "gpu.name", "model", "memory.kv_cache_dtype", "speculative.algorithm", "memory.{}", "{}"]
+)
+def test_a_value_of_thousands_of_characters_is_not_repeated(key):
+    done = specbench("predict", "params/story/tp1-8.yaml", "--set", f"{key.format('a' * 5_000)}={'a' * 5_000}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 2
+    assert len(done.stderr) < 1_500
+
+
+def test_a_report_needs_a_folder():
+    done = specbench("report", "README.md")
+    assert done.returncode == 2
+    assert "README.md: no folder.\nExpected a folder of runs" in done.stderr

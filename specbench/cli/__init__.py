@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -69,8 +70,10 @@ def main() -> None:
         _drop_output()
         sys.exit(0)
     except OSError as error:  # a full disk, most of all; it may be the output itself that is lost
-        typer.echo(f"error: {error.filename or 'output'}: {error.strerror or error}.", err=True)
-        typer.echo("Expected room and permission to write there.", err=True)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = error.filename or ("output" if full else "a file")
+        typer.echo(f"error: {where}: {error.strerror or error}.", err=True)
+        typer.echo("Make room, or write elsewhere." if full else "Expected one that can be used so.", err=True)
         _drop_output()
         sys.exit(2)
 
