@@ -138,5 +138,5 @@ def test_what_is_not_known_refuses_nothing() -> None:
 def test_requests_may_differ_per_load() -> None:
     workload = WorkloadSection(concurrency=(1, 8), requests=(2, 8), warmup=0)
     assert [step.requests for step in steps_of(workload)] == [2, 8]
-    with pytest.raises(ValidationError, match="3 figures for 2 loads"):
+    with pytest.raises(ValidationError, match="requests has 3 figures, concurrency has 2"):
         WorkloadSection(concurrency=(1, 8), requests=(2, 8, 8))
