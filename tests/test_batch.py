@@ -50,7 +50,7 @@ def campaign() -> Campaign:
     runs = (
         recording("0512_dflash_r8"),
         recording("0512_dflash_r4"),
-        recording("nospec_r4", name="lost", engine__replay="tests/records/there-is-no-such-record"),
+        recording("nospec_r4", name="lost", gpu__name="rtx-pro-6000"),  # not what was recorded
     )
     return Campaign(name="little", runs=runs, source=ROOT / "params", about=f"Two & one.\n\n{EVIL}")
 
@@ -71,7 +71,7 @@ def test_a_failed_point_does_not_stop_the_others(result: CampaignResult) -> None
         ("0512_dflash_r4", "served", "served"),
         ("lost", None, "no_record"),
     ]
-    assert "there-is-no-such-record" in str(result.points[2].error)
+    assert "gpu.name: rtx-pro-6000 asked, h200 recorded" in str(result.points[2].error)
     assert result.problems == ()
     assert not result.complete
     assert not result.all_served
@@ -113,7 +113,7 @@ def test_the_front_page_tells_the_story(result: CampaignResult) -> None:
     assert text.index("the weights are random") < text.index("data:image/png")
     assert "87,034" in plain  # KV tokens logged with 4 requests
     assert "11,866" in plain  # and with 8
-    assert "there-is-no-such-record" in plain
+    assert "gpu.name: rtx-pro-6000 asked, h200 recorded" in plain
     assert 'href="0512_dflash_r8/index.html"' in text
     # the remedy of the refused run was tried by the run that served, and does not give what was asked
     assert "memory.max_running_requests=4  (predicted: 4 at once, fewer than asked). Proved by" in plain
@@ -185,7 +185,9 @@ def test_strict_wants_what_was_asked(outcomes: list[Outcome], expected: bool) ->
 def test_the_collection_keeps_the_campaigns_order_and_the_failure(result: CampaignResult) -> None:
     found = collect(result.folder)
     assert [study.name for study in found.studies] == ["0512_dflash_r8", "0512_dflash_r4"]
-    assert [(missing.name, "there-is-no-such-record" in missing.error) for missing in found.missing] == [("lost", True)]
+    assert [
+        (missing.name, "gpu.name: rtx-pro-6000 asked, h200 recorded" in missing.error) for missing in found.missing
+    ] == [("lost", True)]
 
 
 def test_report_rebuilds_pages_and_leaves_records_alone(result: CampaignResult) -> None:
