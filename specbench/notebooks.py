@@ -25,7 +25,7 @@ PARAMETERS = "parameters"
 #: A kernel logs to the terminal of whoever started it, among other things that it was interrupted when it is ended.
 _QUIET_KERNEL = ["--log-level=CRITICAL"]
 #: A kernel that is interrupted in a run ends its server first. Half of it passes before Jupyter sends signals.
-_KERNEL_ENDING_S = 100.0
+_KERNEL_ENDING_S = 60.0
 #: Where Jupyter and IPython look for what a person has set up.
 _OWN_FOLDERS = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
 _OWN_KERNEL: Mapping[str, str | None] = {

@@ -28,7 +28,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 #: Seconds that interrupted workers get, all together: a server's end may take its grace period and the GPU's.
-_ENDING_S = 60.0
+_ENDING_S = 90.0
 
 
 class Workers(Executor):
