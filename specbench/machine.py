@@ -22,26 +22,30 @@ from . import nvml
 _WORKBOOK_PACKAGES = ("jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "nvidia-ml-py", "nbval")
 
 #: Run by the engine's own interpreter: finds the package without importing it (an import takes most of a minute). The
-#: version is that of the package which would be imported: of the metadata beside it, else of the file its build writes,
-#: else (a source tree that is installed as editable) of any metadata.
-_PROBE = """
+#: version is what the package would say of itself: of the file that its build writes, else of the metadata beside it
+#: (copies of two releases in one folder leave two: then unknown), else of any metadata (an editable install).
+_PROBE = r"""
 import importlib.metadata, importlib.util, json, os, re, sys
-def version(name, path=None):
-    found = importlib.metadata.distributions(name=name, **({"path": [path]} if path else {}))
-    return next((dist.version for dist in found), None)
-def written(folder):
-    try: text = open(os.path.join(folder, "_version.py"), encoding="utf-8").read(10000)
-    except OSError: return None
-    match = re.search(r"^__version__[^=\\n]*=(?:[^'\\n]*=)? *'([^'\\n]+)'", text, re.M)
+def versions(name, **where):
+    return list(dict.fromkeys(dist.version for dist in importlib.metadata.distributions(name=name, **where)))
+def written(folder, name):
+    try: text = open(os.path.join(folder, name), encoding="utf-8").read(10000)
+    except (OSError, ValueError): return None
+    match = re.search(r"^__version__ *=(?: *version *=)? *['\"]([^'\"\n]+)['\"]", text, re.M)
     return match and match[1]
+def own(folder):
+    beside = versions("sglang", path=[os.path.dirname(folder)])
+    told = [written(folder, "_version.py") or written(folder, "version.py")]
+    told = told if told[0] else beside or versions("sglang")[:1]
+    return told[0] if len(told) == 1 else None
 spec = importlib.util.find_spec("sglang")
 folders = list(spec.submodule_search_locations or []) if spec else []
 folder = next((f for f in folders if os.path.isfile(os.path.join(f, "launch_server.py"))), None)
 print(json.dumps({
     "python": sys.version.split()[0],
     "folder": folder,
-    "sglang": folder and (version("sglang", os.path.dirname(folder)) or written(folder) or version("sglang")),
-    "torch": version("torch"),
+    "sglang": folder and own(folder),
+    "torch": next(iter(versions("torch")), None),
 }))
 """
 

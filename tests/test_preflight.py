@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,37 @@ def test_a_source_tree_without_metadata(tmp_path: Path, monkeypatch: pytest.Monk
     unknown = preflight(config(engine_folder(tmp_path / "b", None)))
     assert unknown.installed is None
     assert "could not be read" in unknown.notes[0] and "0.5.16" in unknown.notes[0]
+
+
+def test_of_two_releases_on_the_path_the_one_that_would_be_imported_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards(monkeypatch, H200)
+    new = engine_folder(tmp_path / "new", "0.5.16", written="0.5.16")
+    old = engine_folder(tmp_path / "old", "0.5.12", written="0.5.12")
+    both = f"{old}{os.pathsep}{new}"
+    assert preflight(config(new)).installed == "0.5.16"
+    assert preflight(config(new, "0.5.12", env={"PYTHONPATH": both})).installed == "0.5.12"
+    assert "has sglang 0.5.12.\n" in refused(config(new, "0.5.16", env={"PYTHONPATH": both}))
+
+
+def test_of_two_releases_copied_into_one_folder_the_files_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards(monkeypatch, H200)
+    site = engine_folder(tmp_path, "0.5.12", written="0.5.16")
+    (site / "sglang-0.5.16.dist-info").mkdir()
+    (site / "sglang-0.5.16.dist-info" / "METADATA").write_text("Name: sglang\nVersion: 0.5.16\n")
+    assert preflight(config(site)).installed == "0.5.16"
+    (site / "sglang" / "_version.py").unlink()  # now nothing says whose files these are
+    assert preflight(config(site)).installed is None
+
+
+def test_an_early_release_writes_its_version_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    site = engine_folder(tmp_path, None)
+    (site / "sglang" / "version.py").write_text('__version__ = "0.5.6.post2"\n')
+    assert preflight(config(site, "0.5.6.post2")).installed == "0.5.6.post2"
 
 
 def test_missing_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
