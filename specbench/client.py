@@ -1,15 +1,13 @@
 """One request to /generate, streamed, as raw observations: when each chunk came and how many tokens it held.
 
-SGLang streams cumulatively: a chunk's tokens are the difference of `meta_info.completion_tokens`. With speculation a
-chunk holds several. Nothing is computed here; failures keep their text (see `RequestTrace`). What comes is checked: an
-answer of a wrong shape is a failed request, never the end of the run.
+With speculation a chunk holds several. Nothing is computed here; failures keep their text (see `RequestTrace`). What
+comes is checked (`events`): an answer of a wrong shape is a failed request, never the end of the run.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,16 +15,10 @@ from typing import Any
 
 import aiohttp
 
-from .record_types import ERROR_EVENT
+from .events import Events, NoAnswerError, error_message, storable
 from .replay.asking import SENT
 
-_PREFIX = b"data: "
-#: An event repeats the whole text so far: 100 kB for a long answer.
-_MAX_EVENT_BYTES = 8 * 2**20
 _MAX_ERROR_BYTES = 2**20
-_MAX_MESSAGE = 10_000  # characters of an engine's own error text
-_MAX_TOKENS = 2**31 - 1
-_MAX_DEPTH = 32
 #: One wording for refused, reset and closed: which of them it is when an engine dies is a matter of microseconds.
 _CLOSED_ERRNOS = frozenset({None, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
 CLOSED = "the server closed or refused it"
@@ -54,14 +46,7 @@ class Received:
     error: str | None = None
     meta_info: dict[str, Any] = field(default_factory=dict)
     marks: list[float] = field(default_factory=list)  # of a replay: the recorded second of each chunk
-
-    @property
-    def output_tokens(self) -> int:
-        return sum(tokens for _, tokens in self.chunks)
-
-
-class _NoAnswerError(Exception):
-    """What came in a stream that began with HTTP 200 is no answer; the text says what it is."""
+    output_tokens: int = 0
 
 
 async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Received:
@@ -73,28 +58,39 @@ async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Rece
     }
     payload = json.dumps(body, separators=(",", ":")).encode()
     timeout = aiohttp.ClientTimeout(total=sent.timeout_s)
-    got = Received(sent_unix_s=time.time())
+    got, events = Received(sent_unix_s=time.time()), Events()
     began = time.perf_counter()
     headers = {"Content-Type": "application/json", SENT: f"{got.sent_unix_s:.6f}", **sent.headers}
     try:
         async with session.post(f"{url}/generate", data=payload, headers=headers, timeout=timeout) as response:
             got.http_status = response.status
             if response.status == 200:
-                await _read_stream(response.content, got, began)
+                await _read_stream(response.content, events, began)
             else:
                 text = (await up_to(response.content, _MAX_ERROR_BYTES)).decode("utf-8", "replace")
                 got.error = f"HTTP {response.status}: {_error_text(text)}"
-    except _NoAnswerError as error:
+    except NoAnswerError as error:
         got.error = str(error)
     except TimeoutError:
-        got.error = f"no end within {sent.timeout_s:g} s, {got.output_tokens} tokens came"
+        got.error = f"no end within {sent.timeout_s:g} s, {events.tokens} tokens came"
     except (aiohttp.ClientError, OSError) as error:
-        got.error = f"the connection broke after {got.output_tokens} tokens: {why_broken(error)}"
+        got.error = f"the connection broke after {events.tokens} tokens: {why_broken(error)}"
     got.end_s = time.perf_counter() - began
+    _take(events, got)
     if got.error is None:
         got.error = _what_is_missing(got)
-    got.error = None if got.error is None else _storable(got.error)
+    got.error = None if got.error is None else storable(got.error)
     return got
+
+
+def _take(events: Events, got: Received) -> None:
+    """What the stream held until it ended, however it did."""
+    try:
+        events.finish()
+    except NoAnswerError as error:
+        got.error = got.error or str(error)
+    got.chunks, got.marks, got.output_tokens = events.chunks, events.marks, events.tokens
+    got.meta_info, got.finish_reason = events.meta_info, events.finish_reason
 
 
 async def up_to(content: aiohttp.StreamReader, size: int) -> bytes:
@@ -117,82 +113,10 @@ def why_broken(error: Exception) -> str:
     return type(error).__name__
 
 
-async def _read_stream(content: aiohttp.StreamReader, got: Received, began: float) -> None:
-    """Takes the time of every piece as it arrives from the network; events may be split over pieces, or joined."""
-    rest = b""
-    async for piece in content.iter_any():
-        now = time.perf_counter() - began
-        *events, rest = (rest + piece).split(b"\n\n")
-        for event in events:
-            if event.startswith(_PREFIX) and event != b"data: [DONE]":
-                _take(_json(event[len(_PREFIX) :]), now, got)
-        if len(rest) > _MAX_EVENT_BYTES:
-            raise _NoAnswerError(f"the stream held an event of more than {_MAX_EVENT_BYTES:,} bytes: {rest[:200]!r}")
-
-
-def _json(text: bytes) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
-    except (ValueError, RecursionError):
-        raise _NoAnswerError(f"the stream held an event that is no JSON: {text[:200]!r}") from None
-
-
-def _no_number(text: str) -> None:
-    """NaN and Infinity are no JSON, though Python writes them: a figure that is not known."""
-
-
-def _finite(text: str) -> float | None:
-    value = float(text)
-    return value if math.isfinite(value) else None
-
-
-def _take(data: Any, now: float, got: Received) -> None:
-    if not isinstance(data, dict):
-        raise _NoAnswerError(f"the stream held an event that is no object: {str(data)[:200]}")
-    if "error" in data:
-        raise _NoAnswerError(f"{ERROR_EVENT}{_message(data)}")
-    meta_info = _checked("meta_info", data.get("meta_info"), (dict,), "an object") or {}
-    total = _checked("completion_tokens", meta_info.get("completion_tokens"), (int,), "a count") or 0
-    if not 0 <= total <= _MAX_TOKENS:
-        raise _wrong("completion_tokens", total, "a count")
-    reason = _checked("finish_reason", meta_info.get("finish_reason"), (dict, str), "an object or text")
-    if isinstance(reason, dict):
-        reason = _checked("finish_reason.type", reason.get("type"), (str,), "text")
-    tokens = total - got.output_tokens
-    if tokens > 0:
-        mark = meta_info.get("specbench_replay")
-        if isinstance(mark, dict) and "t_s" in mark:
-            got.marks.append(float(_checked("specbench_replay.t_s", mark["t_s"], (int, float), "seconds") or 0.0))
-        got.chunks.append((now, tokens))
-    got.meta_info = _storable(meta_info)
-    got.finish_reason = _storable(reason)
-
-
-def _checked(name: str, value: Any, kinds: tuple[type, ...], expected: str) -> Any:
-    """`value` when it is None or of one of `kinds`; true and false are no numbers."""
-    if value is None or (isinstance(value, kinds) and not isinstance(value, bool)):
-        return value
-    raise _wrong(name, value, expected)
-
-
-def _wrong(name: str, value: Any, expected: str) -> _NoAnswerError:
-    shown = json.dumps(value)[:200]
-    return _NoAnswerError(f"the stream held an event whose {name} is {shown}, expected {expected}")
-
-
-def _storable(value: Any, depth: int = 0) -> Any:
-    """What a record can hold: no half of a surrogate pair, numbers within 64 bits (else None), no endless nesting."""
-    if depth > _MAX_DEPTH:
-        raise _NoAnswerError(f"the stream held an event that is nested more than {_MAX_DEPTH} deep")
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_storable(key): _storable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_storable(item, depth + 1) for item in value]
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return None
-    return value
+async def _read_stream(content: aiohttp.StreamReader, events: Events, began: float) -> None:
+    """Takes the time of every piece as it arrives from the network."""
+    while piece := await content.readany():
+        events.feed(piece, time.perf_counter() - began)
 
 
 def _what_is_missing(got: Received) -> str | None:
@@ -210,11 +134,6 @@ def _what_is_missing(got: Received) -> str | None:
 
 def _error_text(body: str) -> str:
     try:
-        return _message(json.loads(body))
+        return error_message(json.loads(body))
     except (ValueError, AttributeError, RecursionError):
         return body.strip()[:2000] or "no text"
-
-
-def _message(data: Mapping[str, Any]) -> str:
-    error = data.get("error", data)
-    return str(error.get("message", error) if isinstance(error, dict) else error)[:_MAX_MESSAGE]

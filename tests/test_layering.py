@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "record": ("record_types", "record", "record_writer"),
     "observe": (
         *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "launch", "replay", "prompts", "client"),
-        "client_load",
+        *("client_load", "events"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
         "preflight",
