@@ -49,6 +49,11 @@ class EngineSection(Section):
         description="a mapping of server flags that have no key here (underscored or dashed); true: a bare flag",
     )
     env: dict[str, str] = Field({}, description="a mapping of environment variables for the server alone")
+    model_paths: dict[Text, Text] = Field(
+        {},
+        description="where models lie on this machine: a mapping of the name that is used here to a folder, which the "
+        "server is given in its place",
+    )
     replay: Text | None = Field(None, description="a record to play instead of starting the engine")
     replay_speed: Factor | Literal["instant"] = Field(
         1.0,

@@ -11,7 +11,7 @@ import difflib
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -58,9 +58,14 @@ def _walk(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[type[
                 keys.append(part)
             continue
         keys.append(part)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
+        model = _values_of(field.annotation) or model
     return model, keys
+
+
+def _values_of(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds: itself, or as the values of a mapping."""
+    held = get_args(annotation)[-1] if get_origin(annotation) is dict else annotation
+    return held if isinstance(held, type) and issubclass(held, BaseModel) else None
 
 
 def _is_branch(part: int | str) -> bool:

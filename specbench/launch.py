@@ -232,8 +232,8 @@ def server_argv(config: RunConfig, host: str, port: int) -> list[str]:
     draft = config.speculative.draft_model_path
     return command(
         config,
-        model_path=_path_or_name(config.model),
-        draft_path=None if draft is None else _path_or_name(draft),
+        model_path=_path_or_name(config, config.model),
+        draft_path=None if draft is None else _path_or_name(config, draft),
         host=host,
         port=port,
     )
@@ -269,9 +269,10 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def _path_or_name(model: str) -> str:
+def _path_or_name(config: RunConfig, model: str) -> str:
     """A folder as an absolute path, a published name as it is: the engine finds that by itself."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
+    place = config.engine.model_paths.get(model, model)
+    return str(Path(place).resolve()) if Path(place).is_dir() else place
 
 
 def _own_environment() -> dict[str, str]:

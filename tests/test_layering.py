@@ -18,7 +18,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "configuration": ("explain", "yamltext", "config", "reference"),
     "models": ("layers", "weights", "architectures", "specs", "speculative"),
     "engines": ("budget_types", "logtext", "engines"),
-    "inputs": ("params",),
+    "inputs": ("params", "machine_file"),
     "predict": (
         *("freememory", "budget_case", "budget_limits", "budget_terms", "budget_words", "budget", "budget_json"),
     ),

@@ -21,6 +21,15 @@ SetOption = Annotated[
         help="Override a key of the params file (repeatable), e.g. --set memory.max_running_requests=8.",
     ),
 ]
+MachineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--machine",
+        metavar="FILE",
+        help="What is where on this machine, so that params files need not tell (YAML: engines by version, with python "
+        "and env; models by name, each a folder).",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Exit with 1 unless everything that was asked is served (for scripts).")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption, ParamsArgument, SetOption, StrictOption
+from .options import JsonOption, MachineOption, ParamsArgument, SetOption, StrictOption
 
 
 def run(
@@ -21,6 +21,7 @@ def run(
             help="Folder of the campaign; default runs/<campaign> (SPECBENCH_RUNS names another folder than runs).",
         ),
     ] = None,
+    machine: MachineOption = None,
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -35,10 +36,11 @@ def run(
     import sys
 
     from ..batch import run_campaign
+    from ..machine_file import placed
     from ..params import load_campaign
     from .campaign_text import Screen, document, summary
 
-    campaign = load_campaign(params, overrides or ())
+    campaign = placed(load_campaign(params, overrides or ()), machine)
 
     def end(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

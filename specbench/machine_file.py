@@ -1,0 +1,90 @@
+"""What is where on a machine, kept out of params files: engines by version, models by name. In: YAML. Out: `Places`.
+
+    engines:
+      "0.5.12": {python: /opt/sglang-0.5.12/bin/python}
+      "0.5.16": {python: /opt/sglang-0.5.16/bin/python, env: {CUDA_HOME: /usr/local/cuda-13.0}}
+    models:
+      Qwen/Qwen3.6-27B: /data/models/Qwen3.6-27B      # a folder with config.json, weights and tokenizer
+
+`place` fills `engine.python`, `engine.env` and `engine.model_paths` of a configuration: what its params file states
+stays as stated. The same params file then runs on every machine, and a record keeps the names by which models are known
+together with the paths that were used. Values are taken as they are: nothing in them is expanded or evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from .config import RunConfig, Section, Text
+from .errors import ConfigError
+from .explain import listed, problem_text
+from .params import Campaign
+from .paths import expanded, resolve
+from .yamltext import read_mapping
+
+
+class EnginePlace(Section):
+    python: Text | None = Field(None, description="the interpreter that has this version; when left out: this one")
+    env: dict[str, str] = Field({}, description="a mapping of environment variables for servers of this version")
+
+
+class Places(Section):
+    engines: dict[str, EnginePlace] = Field({}, description="a mapping of engine version to where it is")
+    models: dict[Text, Text] = Field({}, description="a mapping of model name to the folder that holds it")
+
+
+def read_places(path: str | Path) -> Places:
+    """The places of a machine file. ConfigError (two lines): what is wrong in it, or a folder that is not there."""
+    file = resolve(path, kind="--machine")
+    data = read_mapping(file, expected="the keys engines and models")
+    try:
+        places = Places.model_validate({key: {} if value is None else value for key, value in data.items()})
+    except ValidationError as error:
+        raise ConfigError(problem_text(error.errors(include_url=False)[0], Places, file.name)) from None
+    folders: dict[str, str] = {}
+    for name, given in places.models.items():
+        folder = file.parent / expanded(Path(given))
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{file.name}: models: {name}: {given!r:.200} is no folder on this machine.\n"
+                "Expected a folder with config.json, weights and tokenizer."
+            )
+        folders[name] = str(folder.resolve())
+    return Places(engines=places.engines, models=folders)
+
+
+def placed(campaign: Campaign, machine: str | Path | None) -> Campaign:
+    """The campaign with the places of a machine file in every configuration; as it is without such a file."""
+    if machine is None:
+        return campaign
+    places, where = read_places(machine), Path(machine).name
+    return replace(campaign, runs=tuple(place(config, places, where) for config in campaign.runs))
+
+
+def place(config: RunConfig, places: Places, where: str = "--machine") -> RunConfig:
+    """`config` with what this machine has: a replay starts no engine and stays as it is.
+
+    ConfigError (two lines): no engine of the version that is asked for.
+    """
+    engine = config.engine
+    if engine.replay is not None:
+        return config
+    known = places.engines.get(engine.version)
+    if known is None and places.engines and engine.python is None:
+        raise ConfigError(
+            f"{where}: engines: no {engine.version}, which {config.name} needs; there is {listed(places.engines)}.\n"
+            "Add where it is, or set engine.version to one that is there."
+        )
+    found = known or EnginePlace()
+    used = (config.model, config.speculative.draft_model_path)
+    models = {name: folder for name, folder in places.models.items() if name in used}
+    return config.replace(
+        {
+            "engine.python": engine.python or found.python,
+            "engine.env": {**found.env, **engine.env},
+            "engine.model_paths": {**models, **engine.model_paths},
+        }
+    )

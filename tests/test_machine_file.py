@@ -1,0 +1,89 @@
+"""What is where on a machine: filled into configurations, never into what params files state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import ConfigError
+from specbench.launch import server_argv
+from specbench.machine_file import placed, read_places
+from specbench.params import Campaign, load_campaign, load_run
+
+PARAMS = Path(__file__).parent.parent / "params"
+TARGET, DRAFT = "Qwen/Qwen3.6-27B", "z-lab/Qwen3.6-27B-DFlash"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "draft").mkdir()
+    file = tmp_path / "machine.yaml"
+    file.write_text(f"""
+engines:
+  "0.5.12": {{python: /opt/old/python, env: {{PYTHONPATH: "/opt/old:/opt/new", SGLANG_ENABLE_JIT_DEEPGEMM: "true"}}}}
+  "0.5.16": {{env: {{PYTHONPATH: /opt/new}}}}
+models: {{{TARGET}: target, {DRAFT}: {tmp_path / "draft"}, Qwen/Qwen3-8B: target}}
+""")
+    return file
+
+
+def test_engines_and_models_are_found_by_version_and_name(machine: Path, tmp_path: Path) -> None:
+    runs = {run.name: run for run in placed(load_campaign(PARAMS / "h200.yaml"), machine).runs}
+    old, new = runs["story-8"], runs["dflash-8"]
+    assert old.engine.python == "/opt/old/python"
+    # what the params file states stays; what it does not is filled in
+    assert old.engine.env["SGLANG_ENABLE_JIT_DEEPGEMM"] == "false"
+    assert old.engine.env["PYTHONPATH"] == "/opt/old:/opt/new"
+    assert (new.engine.python, new.engine.env["PYTHONPATH"]) == (None, "/opt/new")
+    assert new.engine.model_paths == {TARGET: str(tmp_path / "target"), DRAFT: str(tmp_path / "draft")}
+    assert runs["no-speculation-4"].engine.model_paths == {TARGET: str(tmp_path / "target")}
+    # the name stays: the prediction and the pages know the model by it
+    assert (new.model, new.speculative.draft_model_path) == (TARGET, DRAFT)
+    argv = server_argv(old, "127.0.0.1", 30000)
+    assert argv[:5] == ["/opt/old/python", "-m", "sglang.launch_server", "--model-path", str(tmp_path / "target")]
+    assert argv[argv.index("--speculative-draft-model-path") + 1] == str(tmp_path / "draft")
+
+
+def test_a_stated_interpreter_and_folder_win(machine: Path, tmp_path: Path) -> None:
+    stated = [f"engine.model_paths={{{TARGET}: /mine}}", "engine.python=/mine/python"]
+    run = load_run(PARAMS / "h200" / "0.5.12.yaml", stated)
+    found = placed(Campaign(name="x", runs=(run,), source=tmp_path), machine).runs[0]
+    assert found.engine.python == "/mine/python"
+    assert found.engine.model_paths == {TARGET: "/mine", DRAFT: str(tmp_path / "draft")}
+
+
+def test_a_replay_and_a_campaign_without_a_file_stay_as_they_are(machine: Path) -> None:
+    demo = load_campaign(PARAMS / "demo.yaml")
+    assert placed(demo, machine).runs == demo.runs
+    assert placed(demo, None) is demo
+
+
+def test_a_version_that_is_nowhere_is_told_before_anything_starts(machine: Path) -> None:
+    machine.write_text('engines: {"0.5.16": {}}')
+    with pytest.raises(ConfigError, match=r"engines: no 0\.5\.12, which story-4 needs; there is 0\.5\.16\.\nAdd where"):
+        placed(load_campaign(PARAMS / "h200.yaml"), machine)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "engine: {}",
+            r"machine\.yaml: engine: no such key \(did you mean 'engines'\?\)\.\nAllowed here: engines, models",
+        ),
+        (
+            "engines: {a: {pyton: x}}",
+            r"engines\.a\.pyton: no such key \(did you mean 'python'\?\)\.\nAllowed here: python, env",
+        ),
+        ("engines: {a: {env: {A: 1}}}", r"engines\.a\.env\.A: got 1 \(a whole number\); expected text"),
+        ("models: {a/b: nowhere}", r"models: a/b: 'nowhere' is no folder on this machine\.\nExpected a folder with"),
+        ("- x", r"Expected the keys engines and models"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "machine.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=expected):
+        read_places(file)
