@@ -22,7 +22,7 @@ from .notebooks import execute, source
 from .outcome import in_words
 from .params import Campaign
 from .paths import resolve, runs_root
-from .progress import latest
+from .progress import latest, notices
 from .record import RunRecord, new_run_folder
 from .studies import ERROR, RUN_NOTEBOOK, study
 from .terms import Outcome, Status
@@ -130,17 +130,28 @@ def _run_all(pool: Executor, points: Sequence[tuple[RunConfig, Path]], watch: Wa
         pool.submit(run_point, config, folder): number for number, (config, folder) in enumerate(points)
     }
     results: dict[int, PointResult] = {}
+    said: dict[int, int] = {}  # notices of each configuration that were shown
+
+    def tell(number: int) -> None:
+        config, folder = points[number]
+        told = notices(folder / report.PROGRESS)
+        for text in told[said.get(number, 0) :]:
+            watch(Event(run=config.name, phase=f"{config.name}: {text}", done=len(results), total=total, notice=True))
+        said[number] = len(told)
+
     while running:
         finished, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
         for future in finished:
             number = running.pop(future)
             config, folder = points[number]
+            tell(number)
             results[number] = _result(config, folder, future)
             (folder / report.PROGRESS).unlink(missing_ok=True)
             outcome = in_words(results[number].outcome)
             watch(Event(run=config.name, phase=outcome, done=len(results), total=total, finished=True))
         for number in running.values():
             config, folder = points[number]
+            tell(number)
             seen = latest(folder / report.PROGRESS)
             if seen is not None:
                 watch(Event(run=config.name, phase=str(seen), done=len(results), total=total))

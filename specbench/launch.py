@@ -39,16 +39,28 @@ _HEALTH_TIMEOUT_S = 10.0
 class Server:
     """A started server. `ready`, `exit_code` and `timed_out` say where it stands."""
 
-    def __init__(self, argv: Sequence[str], *, host: str, port: int, log_path: Path, env: dict[str, str]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        host: str,
+        port: int,
+        log_path: Path,
+        env: dict[str, str],
+        gpus: Sequence[int] | None = None,
+    ) -> None:
+        """Starts it. `gpus`: NVML indices whose memory must be back when it has ended; None: all, empty: none."""
         self.argv, self.host, self.port, self.log_path = tuple(argv), host, port, log_path
         self.ready = self.timed_out = False
         self.answering = True  # still healthy when the workload was done
         self.ready_s: float | None = None
         self.exit_code: int | None = None  # None: alive, or ended by us
-        self.gpu_memory: str | None = None  # what the supervisor saw after the end
+        self.gpu_memory: str | None = None  # what the supervisor saw after the end, in words
+        self.gpu_use: dict[str, Any] | None = None  # the same as readings: see `gpu_use.GpuMemory`
         self._ended, self._gone = threading.Event(), threading.Event()
         self.lost: str | None = None  # how the supervisor ended before it was asked to
         self.notes: list[str] = []  # what a reader of the record must know
+        self.left_behind: tuple[str, ...] = ()  # those of the notes that tell of what is not gone
         self._failed: str | None = None
         self._pid, self._mark = 0, ""
         self._stopping = self._reported = False  # asked to end the tree; said that it is gone
@@ -56,10 +68,23 @@ class Server:
         self.started_unix_s = time.time()
         self._began = time.perf_counter()
         self._supervisor = _start_supervisor()
-        order = {"argv": list(argv), "env": env, "log": str(log_path), "cwd": None, "grace_s": GRACE_S}
+        order = {
+            "argv": list(argv),
+            "env": env,
+            "log": str(log_path),
+            "cwd": None,
+            "grace_s": GRACE_S,
+            "gpus": None if gpus is None else list(gpus),
+        }
         self._reader = threading.Thread(target=self._read_events, name="supervisor-events", daemon=True)
-        self._reader.start()
-        self._say(json.dumps(order))
+        try:
+            self._reader.start()
+            self._say(json.dumps(order))
+        except BaseException:  # Ctrl-C just now: nobody else knows this supervisor yet
+            assert self._supervisor.stdin
+            self._supervisor.stdin.close()
+            self._supervisor.wait(GRACE_S + _GONE_TIMEOUT_S)
+            raise
 
     @property
     def url(self) -> str:
@@ -119,6 +144,7 @@ class Server:
         if self._mark and not self._reported:
             ended = processes.sweep(self._mark, self._pid, self._known, GRACE_S)
             self.notes.append(f"the supervisor was killed; processes that it left and that were ended: {ended}")
+            self.gpu_memory = "not checked: the supervisor was killed"
         self._supervisor.stdout.close()
 
     def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:
@@ -191,15 +217,25 @@ class Server:
             self._ended.set()
         elif kind == "stopping" and event["why"] == "signal" and not self._stopping:
             self.lost = "the supervisor was ended by a signal"
-        elif kind == "gone":
+        elif kind in ("gone", "held"):
             self._reported = True
-            self.gpu_memory = event["gpu_memory"]
+            self.gpu_memory, self.gpu_use = event["gpu_memory"], event["memory"]
+            if kind == "held":
+                self.left_behind = tuple(_left_behind(event))
+            self.notes += [*self.left_behind, *([event["others"]] if event["others"] else [])]
             self._gone.set()
 
 
 @contextlib.contextmanager
-def launch(config: RunConfig, *, log_path: Path, tick: Callable[[float], None] | None = None) -> Iterator[Server]:
-    """Starts the configured server and waits for it. `tick` is called with the seconds waited so far.
+def launch(
+    config: RunConfig,
+    *,
+    log_path: Path,
+    tick: Callable[[float], None] | None = None,
+    gpus: Sequence[int] | None = None,
+) -> Iterator[Server]:
+    """Starts the configured server and waits for it. `tick` is called with the seconds waited so far. `gpus`: those
+    whose memory must be back at the end (NVML indices); None: all of this machine.
 
     Whatever ends the `with` block (an exception, Ctrl-C, the death of this process), the whole tree is ended.
     """
@@ -212,6 +248,7 @@ def launch(config: RunConfig, *, log_path: Path, tick: Callable[[float], None] |
         port=port,
         log_path=log_path,
         env={**(_own_environment() if config.engine.replay else os.environ), **config.engine.env},
+        gpus=() if config.engine.replay else gpus,
     )
     try:
         server.wait_ready(config.engine.ready_timeout_s, tick)
@@ -219,6 +256,13 @@ def launch(config: RunConfig, *, log_path: Path, tick: Callable[[float], None] |
         server.settle()
     finally:
         server.stop()
+
+
+def _left_behind(event: dict[str, Any]) -> Iterator[str]:
+    if event["left"]:
+        yield f"PROCESSES OF THE SERVER COULD NOT BE ENDED: pid {', '.join(map(str, event['left']))}"
+    if event["memory"]["is_back"] is False:
+        yield f"GPU MEMORY IS STILL HELD after the end of the server: {event['gpu_memory']}"
 
 
 def server_argv(config: RunConfig, host: str, port: int) -> list[str]:

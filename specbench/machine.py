@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import nvml
+from .gpu_use import InUse
 
 _WORKBOOK_PACKAGES = ("jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "nvidia-ml-py", "nbval")
 
@@ -88,6 +89,17 @@ def gpus() -> GpuState:
         for name, now in zip(told.names, read(), strict=True)
     )
     return GpuState(gpus=found, driver=told.driver, reason=None)
+
+
+def gpu_use() -> tuple[InUse, ...] | str:
+    """Who holds the memory of every GPU just now; the reason in words where it cannot be read."""
+    read = nvml.use_reader()
+    if isinstance(read, str):
+        return read
+    try:
+        return tuple(read())
+    except Exception as error:  # NVML's own errors, which are known where it is imported
+        return f"the GPUs' memory could not be read: {error}"
 
 
 def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> EngineState:

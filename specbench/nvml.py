@@ -1,4 +1,4 @@
-"""NVML, the only place that imports pynvml: every GPU's memory and load at one moment, names, driver.
+"""NVML, the only place that imports pynvml: every GPU's memory and load at one moment, who holds it, names, driver.
 
 Without NVML (no GPU, no driver, nvidia-ml-py not installed) every function gives the reason in words instead: a machine
 without a GPU is no error, and its figures are unknown, not zero.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from .gpu_use import Holder, InUse, Probe
+from .processes import name_of
 
 #: The reason that says nothing about GPUs: the Python package is missing.
 NOT_INSTALLED = "no NVML on this machine: nvidia-ml-py is not installed"
@@ -71,6 +74,56 @@ def reader() -> Reader | str:
                 )
             )
         return readings
+
+    return read
+
+
+def use_reader() -> Probe | str:
+    """A function that reads the memory of every GPU and who holds it; without NVML the reason in words."""
+    connected = _connect()
+    if isinstance(connected, str):
+        return connected
+    pynvml, handles = connected
+
+    def holders(handle: Any) -> tuple[Holder, ...] | None:
+        sizes: dict[int, int | None] = {}
+        lists = (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses)
+        told = False
+        for running in lists:
+            try:
+                found = running(handle)
+            except pynvml.NVMLError:  # not supported by this card, or not permitted
+                continue
+            told = True
+            for process in found:  # one that computes and draws is in both lists, with the same figure
+                sizes[process.pid] = process.usedGpuMemory or sizes.get(process.pid)
+        return (
+            tuple(Holder(pid=pid, name=name_of(pid), used_bytes=size) for pid, size in sizes.items()) if told else None
+        )
+
+    def uuid(handle: Any) -> str | None:
+        try:
+            return _text(pynvml.nvmlDeviceGetUUID(handle))
+        except pynvml.NVMLError:
+            return None
+
+    uuids = [uuid(handle) for handle in handles]
+
+    def read() -> tuple[InUse, ...]:
+        uses = []
+        for index, handle in enumerate(handles):
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            uses.append(
+                InUse(
+                    gpu=index,
+                    used_bytes=int(memory.used),
+                    free_bytes=int(memory.free),
+                    total_bytes=int(memory.total),
+                    uuid=uuids[index],
+                    holders=holders(handle),
+                )
+            )
+        return tuple(uses)
 
     return read
 

@@ -81,7 +81,7 @@ def _gpus(config: RunConfig) -> list[str]:
     state = machine.gpus()
     if state.is_unknown:
         return [f"GPUs could not be checked: {state.reason}"]
-    needed = _needed(config)
+    needed = gpus_needed(config)
     usable = _usable(len(state.gpus), {**os.environ, **config.engine.env})
     if usable < needed:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in state.gpus))
@@ -96,7 +96,7 @@ def _gpus(config: RunConfig) -> list[str]:
     return _other_cards(config, state.gpus)
 
 
-def _needed(config: RunConfig) -> int:
+def gpus_needed(config: RunConfig) -> int:
     """GPUs of this host: a server over several nodes has its share here."""
     nodes = config.engine.args.get("nnodes")
     return math.ceil(config.gpu.count / nodes) if isinstance(nodes, int) and nodes > 1 else config.gpu.count

@@ -20,6 +20,7 @@ from pathlib import Path
 MARK = "SPECBENCH_SUPERVISED"
 _POLL_S = 0.05
 _LISTEN = "0A"  # state of a socket in /proc/net/tcp
+_NAME_CHARS = 60
 _STARTED = 19  # place of the start time in /proc/<pid>/stat, counted from the state
 
 
@@ -79,6 +80,32 @@ def sweep(mark: str, session: int, known: dict[int, Process], timeout_s: float) 
             send(pid, signal.SIGKILL)
         ended |= set(left)
         time.sleep(_POLL_S)
+
+
+def exists(pid: int) -> bool:
+    """Whether there is such a process here, living or not yet collected."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def name_of(pid: int) -> str | None:
+    """What a process calls itself, in its own words, so without control characters. None: it is not here.
+
+    Of a Python program also its module or script; no other argument, since these may hold what is secret.
+    """
+    with suppress(OSError):
+        words = [word.decode("utf-8", "replace") for word in _read(f"/proc/{pid}/cmdline").split(b"\0")]
+        name = _base(words[0] or _read(f"/proc/{pid}/comm").decode("utf-8", "replace"))
+        if name.startswith("python"):
+            if len(words) > 2 and words[1] == "-m":
+                name = f"{name} -m {words[2]}"
+            elif len(words) > 1 and words[1] and not words[1].startswith("-"):
+                name = f"{name} {_base(words[1])}"
+        return "".join(char if char.isprintable() else "?" for char in name)[:_NAME_CHARS] or None
+    return None
+
+
+def _base(path: str) -> str:
+    return path.strip().rpartition("/")[2]
 
 
 def send(pid: int, number: signal.Signals) -> None:

@@ -1,7 +1,8 @@
 """Progress across processes. A run notebook executes in a kernel; whoever started it reads how far it is from a file.
 
 Out of the kernel: `reporter()` appends one JSON line per change to the file that SPECBENCH_PROGRESS names, or, when a
-person runs the notebook by hand, keeps one line of output up to date. Into the batch: `latest(path)`.
+person runs the notebook by hand, keeps one line of output up to date. Into the batch: `latest(path)`, and
+`notices(path)` for what is to be said once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +64,31 @@ def latest(path: Path) -> Progress | None:
         except (ValueError, KeyError, TypeError):
             continue  # being written
     return None
+
+
+def notice(text: str) -> None:
+    """Something to say once and to keep in sight: to whoever watches, else as output of the notebook."""
+    target = os.environ.get(VARIABLE)
+    if not target:
+        from IPython.display import display
+
+        display({"text/plain": f"WARNING: {text}"}, raw=True)  # type: ignore[no-untyped-call]
+        return
+    with suppress(OSError), Path(target).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"notice": text}) + "\n")
+
+
+def notices(path: Path) -> tuple[str, ...]:
+    """What was to be said so far."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError:
+        return ()
+    found = []
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):  # being written, or progress
+            found.append(str(json.loads(line)["notice"]))
+    return tuple(found)
 
 
 def _to_display() -> Report:

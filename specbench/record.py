@@ -32,15 +32,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from .config import RunConfig
 from .errors import RecordError
+from .gpu_use import GpuMemory
 from .record_types import SCHEMA, GpuSample, Probe, RequestTrace, RunStatus, SeenMachine
 from .terms import Origin
 
 RECORD = "record"
 PARTIAL = ".partial-"
+_GPU_MEMORY = TypeAdapter(GpuMemory)
 _SHOWN = 300  # characters of a path in a message
 
 
@@ -91,6 +93,17 @@ class RunRecord:
             return self._machine(self.env.get("machine"))
         replay = self.env.get("replay")
         return self._machine(replay.get("played_on")) if isinstance(replay, Mapping) else None
+
+    @property
+    def gpu_memory(self) -> GpuMemory | None:
+        """Who held the GPUs' memory before the server and after it. None: not recorded."""
+        said = self.env.get("gpu_memory")
+        if said is None:
+            return None
+        try:
+            return _GPU_MEMORY.validate_python(said)
+        except ValidationError as error:
+            raise RecordError(f"{self.folder / 'env.json'}: gpu_memory: {_one_line(error)}") from None
 
     def _machine(self, said: Any) -> SeenMachine | None:
         if not isinstance(said, Mapping):

@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from .caveats import caveats
 from .config import RunConfig
 from .environment import environment
 from .errors import ConfigError, SpecError
+from .headroom import headroom
 from .launch import Server, check_address, launch
 from .paths import resolve, runs_root
 from .preflight import Checked, preflight
@@ -41,14 +42,21 @@ _CAPTURES_S = 60.0
 _NOT_SAMPLED = "not sampled: a replay uses no GPU"
 
 
-def run(config: RunConfig, out: Path | None = None, progress: Progress | None = None) -> RunRecord:
+def run(
+    config: RunConfig,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> RunRecord:
     """Runs `config` and returns its record, which lies in `<out>/record`.
 
     `out` is the run folder; not given: a new one under `runs/single` of the workbook (see `paths.runs_root`).
-    `progress(phase, done, total)` is called as the run goes on, for `start` with seconds waited. The record of a replay
-    holds the configuration as it was recorded (see `recorded`). Raises ConfigError for a workload that cannot fit (with
-    the arithmetic) unless `workload.allow_overflow`, and for a replay of another server than the recorded one;
-    LaunchError when the engine, its version or the GPUs are not there, or the process cannot be started at all.
+    `progress(phase, done, total)` is called as the run goes on, for `start` with seconds waited; `notice(text)` for
+    what must be seen at once: GPU memory that others hold before the start, or that is held after it.
+    The record of a replay holds the configuration as it was recorded (see `recorded`). Raises ConfigError for a
+    workload that cannot fit (with the arithmetic) unless `workload.allow_overflow`, and for a replay of another server
+    than the recorded one; LaunchError when the engine, its version or the GPUs are not there, or the process cannot be
+    started at all.
     """
     replayed = None
     if config.engine.replay is not None:
@@ -61,7 +69,7 @@ def run(config: RunConfig, out: Path | None = None, progress: Progress | None = 
     created = out is None
     try:
         with _sigterm_raises(), RecordWriter(folder / RECORD) as writer:
-            return _observe(config, writer, progress, replayed, checked)
+            return _observe(config, writer, progress, notice or _unsaid, replayed, checked)
     except BaseException:
         if created:
             shutil.rmtree(folder, ignore_errors=True)
@@ -91,12 +99,16 @@ def _observe(
     config: RunConfig,
     writer: RecordWriter,
     progress: Progress | None,
+    notice: Callable[[str], None],
     replayed: AsRecorded | None,
     checked: Checked,
 ) -> RunRecord:
     writer.config(config)
     record = None if replayed is None else replayed.record
-    notes = list(dict.fromkeys((*checked.notes, *caveats(config), *_notes(config, record))))
+    room = headroom(config)
+    for warning in room.warnings:
+        notice(warning)
+    notes = list(dict.fromkeys((*checked.notes, *room.notes, *caveats(config), *_notes(config, record))))
     sending = Sending()
     timeout_s = config.engine.ready_timeout_s
 
@@ -108,7 +120,7 @@ def _observe(
     with Telemetry(reader=None if record is None else _NOT_SAMPLED) as telemetry:
         telemetry.phase("start")
         began = time.perf_counter()
-        with launch(config, log_path=writer.log_path, tick=tick) as server:
+        with launch(config, log_path=writer.log_path, tick=tick, gpus=room.gpus) as server:
             start_s = time.perf_counter() - began
             writer.command(server.argv)
             if server.ready:
@@ -124,8 +136,11 @@ def _observe(
             if progress:
                 progress("stop", 0, 1)
         stop_s = time.perf_counter() - stop_began
+    for text in server.left_behind:
+        notice(text)
     ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
-    writer.env(environment(config, server.argv, telemetry.words, server.gpu_memory, replayed, checked.installed))
+    env = environment(config, server.argv, telemetry.words, server.gpu_memory, replayed, checked.installed)
+    writer.env({**env, "gpu_memory": server.gpu_use})
     if sending.traces:
         writer.requests(sending.traces)
     writer.gpu_samples(telemetry.samples)
@@ -144,6 +159,10 @@ def _observe(
             notes=(*notes, *server.notes),
         )
     )
+
+
+def _unsaid(text: str) -> None:
+    """The record has it as a note."""
 
 
 def _has_something_to_send(config: RunConfig, replayed: RunRecord | None) -> bool:

@@ -3,8 +3,11 @@
     python -m specbench.supervisor     # stdin: one JSON line, the order; then "stop" or end-of-file
                                        # stdout: JSON lines, the events
 
-The order: {"argv": [...], "env": {...}, "log": "path", "cwd": "path" | null, "grace_s": 10.0}; env is the whole one.
-Events: started (pid, mark) · failed (error) · exited (exit_code) · stopping (why) · gone (killed, gpu_memory)
+The order: {"argv": [...], "env": {...}, "log": "path", "cwd": "path" | null, "grace_s": 10.0, "gpus": [...] | null};
+env is the whole one, gpus are NVML indices (null: all, none: the server uses no GPU).
+Events: started (pid, mark) · failed (error) · exited (exit_code) · stopping (why), and last gone (killed, gpu_memory,
+others, memory) when no process is left and the memory of the GPUs is back (or cannot be read), or held (the same, and
+`left`: pids that could not be ended) when it is not.
 
 Why a process of its own: a Jupyter kernel can be ended by SIGKILL, and then nothing of it runs any more; an engine's
 workers re-parent to PID 1 or start sessions of their own, so a process group is not the tree. The supervisor is a
@@ -25,14 +28,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from . import nvml, processes
+from . import gpu_use, nvml, processes
+from .gpu_use import GpuMemory, InUse, Probe
 from .processes import MARK
-
-#: NVML index -> used bytes.
-MemoryProbe = Callable[[], Mapping[int, int]]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: after a fork is no time to load a library
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +42,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
 #: A driver frees memory a moment after the process has gone; other users of the card move a little.
 _GPU_WAIT_S = 30.0
+_GPU_POLL_S = 0.2
 _GPU_TOLERANCE_BYTES = 256 * 2**20
+#: A process that hangs in the driver does not even die of SIGKILL; whoever waits is told after this time.
+_KILL_S = 20.0
 
 
 class Tree:
@@ -50,6 +55,7 @@ class Tree:
         self.mark = uuid.uuid4().hex
         self.exit_code: int | None = None
         self.killed: list[int] = []
+        self._seen: set[int] = set()
         with Path(order["log"]).open("ab") as log:
             self._process = subprocess.Popen(
                 order["argv"],
@@ -82,10 +88,18 @@ class Tree:
         """Every living process of the tree, as pids."""
         if not Path("/proc/self/stat").exists():
             return set() if self.exit_code is not None else {self.pid}
-        return set(processes.tree(self.mark, self.pid, parent=os.getpid()))
+        found = set(processes.tree(self.mark, self.pid, parent=os.getpid()))
+        self._seen |= found
+        return found
 
-    def end(self, grace_s: float) -> None:
-        """SIGTERM, the grace period, SIGKILL; returns when nothing is left."""
+    def holds(self, pid: int) -> bool | None:
+        """Whether a process is or was of this tree; None: there is no such process here, so nobody can say."""
+        if pid == self.pid or pid in self._seen or processes.carries(pid, self.mark):
+            return True
+        return False if processes.exists(pid) else None
+
+    def end(self, grace_s: float) -> set[int]:
+        """SIGTERM, the grace period, SIGKILL; returns when nothing is left, else what could not be ended."""
         deadline = time.monotonic() + grace_s
         asked: set[int] = set()
         while self._left():
@@ -97,7 +111,8 @@ class Tree:
             if time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
-        while left := self._left():
+        deadline = time.monotonic() + _KILL_S
+        while (left := self._left()) and time.monotonic() < deadline:
             for pid in left:
                 processes.send(pid, signal.SIGKILL)
             if sys.platform != "linux":
@@ -105,19 +120,21 @@ class Tree:
                     os.killpg(self.pid, signal.SIGKILL)
             self.killed += [pid for pid in left if pid not in self.killed]
             time.sleep(_POLL_S)
+        return left
 
     def _left(self) -> set[int]:
         self.reap()
         return self.alive()
 
 
-def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, probe: MemoryProbe | str) -> int:
-    """Runs one engine until it ends or `control` closes. `probe` reads used GPU memory, or says why it cannot.
+def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, probe: Probe | str) -> int:
+    """Runs one engine until it ends or `control` closes. `probe` reads the GPUs' memory, or says why it cannot.
 
     Returns 0, or 1 when the engine could not be started at all. Reports are lost silently when nobody reads them.
     """
     wake, _ = _signals()
-    baseline = probe() if callable(probe) else None
+    gpus = order.get("gpus")
+    before = _read(probe, gpus) if gpus is None or gpus else "this server uses no GPU of this machine"
     try:
         tree = Tree(order)
     except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a NUL in what it is given
@@ -128,9 +145,12 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
     if tree.exit_code is not None:
         _tell(report, event="exited", exit_code=tree.exit_code)
     _tell(report, event="stopping", why=why)
-    tree.end(float(order.get("grace_s", 10.0)))
-    memory = str(probe) if baseline is None or not callable(probe) else _until_baseline(probe, baseline)
-    _tell(report, event="gone", killed=tree.killed, gpu_memory=memory)
+    left = tree.end(float(order.get("grace_s", 10.0)))
+    memory = _after(probe, gpus, before, tree)
+    fine = not left and memory.is_back is not False
+    event: dict[str, Any] = {"event": "gone"} if fine else {"event": "held", "left": sorted(left)}
+    words = {"gpu_memory": gpu_use.verdict(memory), "others": gpu_use.taken_meanwhile(memory)}
+    _tell(report, **event, killed=tree.killed, **words, memory=asdict(memory))
     return 0
 
 
@@ -150,17 +170,34 @@ def _wait(tree: Tree, control: IO[bytes], wake: int) -> str:
                 return "asked"
 
 
-def _until_baseline(probe: MemoryProbe, baseline: Mapping[int, int]) -> str:
-    deadline = time.monotonic() + _GPU_WAIT_S
+def _after(probe: Probe | str, gpus: list[int] | None, before: tuple[InUse, ...] | str, tree: Tree) -> GpuMemory:
+    """Waits until the memory is back: a driver frees it a moment after the process has gone."""
+    known = () if isinstance(before, str) else before
+    memory = GpuMemory(before=known, after=(), is_back=None, tolerance_bytes=_GPU_TOLERANCE_BYTES)
+    if isinstance(before, str):
+        return replace(memory, reason=before)
+    began = time.monotonic()
     while True:
-        used = probe()
-        above = {gpu: used.get(gpu, 0) - before for gpu, before in baseline.items()}
-        if all(more <= _GPU_TOLERANCE_BYTES for more in above.values()):
-            return "back at baseline"
-        if time.monotonic() >= deadline:
-            worst = max(above.values()) / 2**20
-            return f"still {worst:.0f} MiB above baseline after {_GPU_WAIT_S:g} s"
-        time.sleep(0.2)
+        now = _read(probe, gpus)
+        if isinstance(now, str):
+            return replace(memory, reason=now)
+        waited_s = time.monotonic() - began
+        after = gpu_use.marked(now, tree.holds)
+        is_back = all(more <= _GPU_TOLERANCE_BYTES for more in gpu_use.above(before, after).values())
+        if is_back or waited_s >= _GPU_WAIT_S:
+            return replace(memory, after=after, is_back=is_back, waited_s=round(waited_s, 1))
+        time.sleep(_GPU_POLL_S)
+
+
+def _read(probe: Probe | str, gpus: list[int] | None) -> tuple[InUse, ...] | str:
+    """The GPUs that count, or why they cannot be read: a GPU that is lost must not keep a tree alive."""
+    if isinstance(probe, str):
+        return probe
+    try:
+        found = gpu_use.only(probe(), gpus)
+    except Exception as error:
+        return f"the GPUs' memory could not be read: {error}"
+    return found or "NVML does not know the GPUs of this server"
 
 
 def _signals() -> tuple[int, int]:
@@ -191,15 +228,7 @@ def _tell(report: TextIO, **event: Any) -> None:
         report.flush()
 
 
-def nvml_probe() -> MemoryProbe | str:
-    """Reads used memory of every GPU; without NVML the reason in words."""
-    read = nvml.reader()
-    if isinstance(read, str):
-        return f"not checked: {read}"
-    return lambda: {reading.gpu: reading.used_bytes for reading in read()}
-
-
-def main() -> int:
+def main(find_probe: Callable[[], Probe | str] = nvml.use_reader) -> int:
     """Reads the order and supervises. The process is its own session, so that a Ctrl-C in a terminal passes it by."""
     with suppress(PermissionError):
         os.setsid()
@@ -209,7 +238,7 @@ def main() -> int:
         return 1  # whoever started this ended before it gave its order
     order = json.loads(line)
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as control:
-        return supervise(order, control, sys.stdout, nvml_probe())
+        return supervise(order, control, sys.stdout, find_probe())
 
 
 def _first_line(descriptor: int) -> bytes:

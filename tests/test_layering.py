@@ -22,13 +22,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "predict": (
         *("freememory", "budget_case", "budget_limits", "budget_terms", "budget_words", "budget", "budget_json"),
     ),
-    "record": ("record_types", "record", "record_writer"),
+    "record": ("gpu_use", "record_types", "record", "record_writer"),
     "observe": (
         *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "launch", "replay", "prompts", "client"),
         *("client_load", "events"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
-        "preflight",
+        *("preflight", "headroom"),
     ),
     "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies"),
     "show": (

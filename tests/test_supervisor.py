@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from specbench import supervisor
+from specbench import nvml, supervisor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
 ROOT = Path(supervisor.__file__).parents[1]
@@ -240,15 +240,8 @@ def test_a_program_that_does_not_exist_is_reported_not_raised(tmp_path: Path) ->
     assert "FileNotFoundError" in done.stdout
 
 
-def test_memory_back_at_baseline_is_waited_for() -> None:
-    readings = iter([{0: 9 * 2**30}, {0: 5 * 2**30}, {0: 600 * 2**20}])
-    assert supervisor._until_baseline(lambda: next(readings), {0: 590 * 2**20}) == "back at baseline"
-    assert next(readings, None) is None  # all three were needed
-
-
 def test_without_nvml_the_report_says_so(tmp_path: Path) -> None:
-    probe = supervisor.nvml_probe()
-    if callable(probe):
+    if callable(nvml.use_reader()):
         pytest.skip("this machine has NVML")
     run = Supervised(tmp_path, "pass")
     run.event("started")

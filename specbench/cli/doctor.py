@@ -24,7 +24,7 @@ def doctor(
     """
     from .. import machine
 
-    gpu_state = machine.gpus()
+    gpu_state, in_use = machine.gpus(), machine.gpu_use()
     engine = machine.engine(python)
     packages = machine.packages()
     port_free = machine.port_is_free(_DEFAULT_PORT)
@@ -42,6 +42,7 @@ def doctor(
             "python": machine.python_version(),
             "packages": packages,
             "gpus": [asdict(gpu) for gpu in gpu_state.gpus],
+            "gpu_memory_in_use": None if isinstance(in_use, str) else [asdict(use) for use in in_use],
             "driver": gpu_state.driver,
             "gpu_reason": gpu_state.reason,
             "engine": {"name": "sglang", **asdict(engine)},
@@ -55,6 +56,7 @@ def doctor(
     from rich.markup import escape
     from rich.table import Table
 
+    from ..gpu_use import holders_words
     from ..units import format_gib
 
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -66,6 +68,8 @@ def doctor(
     for gpu in gpu_state.gpus:
         memory = f"{format_gib(gpu.free_bytes)} free of {format_gib(gpu.total_bytes)} (measured now)"
         table.add_row(f"GPU {gpu.index}", f"{escape(gpu.name)}, {memory}")
+    for use in () if isinstance(in_use, str) else in_use:
+        table.add_row("", escape(holders_words(use)))
     if gpu_state.reason:
         table.add_row("GPU", f"[yellow]none[/]: {escape(gpu_state.reason)}")
     if gpu_state.driver:

@@ -16,6 +16,7 @@ from ..studies import Study
 from ..terms import LIMITS, Limit
 from ..units import counted
 from .figures import amount_cell, interval_cell, verdict_words
+from .gpu_use import still_held
 from .shown import Cell, Shown, Value, banner, joined, paragraph, table
 
 
@@ -40,7 +41,8 @@ def notes(study: Study) -> Shown:
     lines = [line for line in dict.fromkeys(said) if line not in warned]
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     listed = Shown(f'<ul class="notes">{items}</ul>' if items else "", "\n".join(f"- {line}" for line in lines))
-    return joined([*(banner(f"{caveat[:1].upper()}{caveat[1:]}.") for caveat in warned), listed])
+    warnings = [banner(f"{caveat[:1].upper()}{caveat[1:]}.") for caveat in warned]
+    return joined([*warnings, still_held(study.record), listed])
 
 
 def _sentence(study: Study) -> str:

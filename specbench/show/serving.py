@@ -12,6 +12,7 @@ from ..record import RunRecord
 from ..studies import Study
 from .figures import amount_cell
 from .findings import clipped
+from .gpu_use import gpu_use, still_held
 from .shown import Cell, Shown, Value, banner, code_lines, joined, paragraph, table
 
 _RANDOM = "Random weights: TPOT, output tokens/s and acceptance length say nothing about a trained draft model."
@@ -116,7 +117,7 @@ def course(record: RunRecord) -> Shown:
         ]
         for phase, seconds in record.status.phases.items()
     ]
-    ended = paragraph(f"How it ended: {record.status.reason}.")
+    ended = joined([still_held(record), paragraph(f"How it ended: {record.status.reason}."), gpu_use(record)])
     if not rows:
         return ended
     replay = record.config.engine.replay is not None
