@@ -13,6 +13,7 @@ from typing import Any
 from .config import RunConfig
 from .machine import gpus
 from .paths import DATA, exists, expanded
+from .preflight import Checked
 from .record_writer import sha256_text
 from .recorded import AsRecorded
 
@@ -23,12 +24,12 @@ def environment(
     gpu_telemetry: str,
     gpu_memory_after: str | None,
     replayed: AsRecorded | None,
-    installed: str | None,
+    checked: Checked,
 ) -> dict[str, Any]:
     """The content of env.json. Unknown facts are None.
 
     `machine` is where the figures come from: of a replay the machine on which it was recorded. The machine that played
-    it is in `replay`. `installed` is the version of the engine that was found for a real start.
+    it is in `replay`. `checked` is what was found of the engine before a real start.
     """
     from . import __version__
 
@@ -41,8 +42,9 @@ def environment(
             "name": config.engine.name,
             "version": config.engine.version,
             "version_from": "the configuration",
-            "installed": installed,
+            "installed": checked.installed,
             "python": config.engine.python or sys.executable,
+            "capabilities": _capabilities(checked),
         },
         "machine": _machine() if replayed is None else replayed.record.env.get("machine"),
         "environment": dict(config.engine.env),
@@ -56,6 +58,20 @@ def environment(
             "draft": _config_hash(config.speculative.draft_model_path),
         },
         "replay": None if replayed is None else _replay(config, replayed),
+    }
+
+
+def _capabilities(checked: Checked) -> dict[str, Any] | None:
+    """What the installed engine was found to have; None: no engine of this machine was started."""
+    engine = checked.engine
+    if engine is None or engine.has is None:
+        return None
+    has = engine.has
+    return {
+        "algorithms": None if has.algorithms is None else list(has.algorithms),
+        "flags": None if has.flags is None else len(has.flags),
+        "known_from": has.source,
+        "plugins": list(engine.plugins),
     }
 
 

@@ -139,7 +139,7 @@ def _observe(
     for text in server.left_behind:
         notice(text)
     ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
-    env = environment(config, server.argv, telemetry.words, server.gpu_memory, replayed, checked.installed)
+    env = environment(config, server.argv, telemetry.words, server.gpu_memory, replayed, checked)
     writer.env({**env, "gpu_memory": server.gpu_use})
     if sending.traces:
         writer.requests(sending.traces)
