@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import RunConfig
+from .emulating import Emulating
 from .machine import gpus
 from .paths import DATA, exists, expanded
 from .preflight import Checked
@@ -25,6 +27,7 @@ def environment(
     gpu_memory_after: str | None,
     replayed: AsRecorded | None,
     checked: Checked,
+    emulated: Emulating | None = None,
 ) -> dict[str, Any]:
     """The content of env.json. Unknown facts are None.
 
@@ -49,6 +52,7 @@ def environment(
         "machine": _machine() if replayed is None else replayed.record.env.get("machine"),
         "environment": dict(config.engine.env),
         "simulated_acceptance": None if replayed is None else replayed.record.env.get("simulated_acceptance"),
+        "emulation": _emulation(replayed, emulated),
         "gpu_telemetry": gpu_telemetry,
         "gpu_memory_after": gpu_memory_after,
         "argv_sha256": sha256_text("\0".join(argv)),
@@ -73,6 +77,16 @@ def _capabilities(checked: Checked) -> dict[str, Any] | None:
         "known_from": has.source,
         "plugins": list(engine.plugins),
     }
+
+
+def _emulation(replayed: AsRecorded | None, emulated: Emulating | None) -> dict[str, Any] | None:
+    """Both fractions and the arithmetic between them; None: no other card is emulated."""
+    if replayed is not None:
+        recorded = replayed.record.env.get("emulation")
+        return recorded if isinstance(recorded, dict) else None
+    if emulated is None:
+        return None
+    return {**dataclasses.asdict(emulated.emulation), "arithmetic": emulated.emulation.arithmetic}
 
 
 def _replay(config: RunConfig, replayed: AsRecorded) -> dict[str, Any]:

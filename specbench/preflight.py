@@ -20,8 +20,6 @@ from .errors import ConfigError, LaunchError
 from .specs import GpuSpec, load_gpu
 from .units import MIB
 
-#: How far a card's total may be from the table's and still be that card.
-_SAME_TOTAL = 0.03
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+)?")
 _ANY_WORDS = frozenset({"nvidia", "geforce", "gb"})
 
@@ -164,4 +162,4 @@ def _is(gpu: machine.Gpu, wanted: GpuSpec) -> bool:
     sizeless = re.sub(r"\b\d+ GB\b", "", wanted.title)
     words = {word for word in re.findall(r"[a-z0-9]+", sizeless.lower()) if word not in _ANY_WORDS}
     has_words = words <= set(re.findall(r"[a-z0-9]+", gpu.name.lower()))
-    return has_words and abs(gpu.total_bytes / wanted.total_bytes - 1) <= _SAME_TOTAL
+    return has_words and wanted.is_total(gpu.total_bytes)
