@@ -30,7 +30,9 @@ GRACE_S = 10.0
 _POLL_S = 0.1
 #: SGLang waits 5 s after a crash of its scheduler before it ends itself.
 _SETTLE_S = 15.0
-#: The supervisor waits up to 30 s for GPU memory after the grace period.
+#: A driver frees memory a moment after the process has gone; that long is waited for it.
+_GPU_WAIT_S = 30.0
+#: What the supervisor may take after the grace period: for processes that resist, and for the memory.
 _GONE_TIMEOUT_S = 60.0
 #: Some answers take that long while a large model captures its graphs.
 _HEALTH_TIMEOUT_S = 10.0
@@ -74,6 +76,7 @@ class Server:
             "log": str(log_path),
             "cwd": None,
             "grace_s": GRACE_S,
+            "gpu_wait_s": _GPU_WAIT_S,
             "gpus": None if gpus is None else list(gpus),
         }
         self._reader = threading.Thread(target=self._read_events, name="supervisor-events", daemon=True)

@@ -19,6 +19,7 @@ from typing import Any
 from .errors import SpecbenchError
 from .paths import RUNS, workbook_root
 from .progress import VARIABLE
+from .scratch import scratch
 
 CHECKED = "nbval-check-output"
 PARAMETERS = "parameters"
@@ -128,10 +129,10 @@ def kernel_settings() -> Iterator[Any]:
     """
     from traitlets.config import Config
 
-    with tempfile.TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True) as folder:
-        base = str(Path(folder) / "kernel")
+    with scratch() as folder:
+        base = str(folder / "kernel")
         short = os.name == "posix" and len(os.fsencode(base)) <= _MAX_SOCKET_PATH - len("-10")
-        with _environment({**_OWN_KERNEL, **{name: str(Path(folder) / name.lower()) for name in _OWN_FOLDERS}}):
+        with _environment({**_OWN_KERNEL, **{name: str(folder / name.lower()) for name in _OWN_FOLDERS}}):
             place = {"transport": "ipc", "ip": base} if short else {}
             yield Config({"KernelManager": {"shutdown_wait_time": _KERNEL_ENDING_S, **place}})
 

@@ -3,8 +3,8 @@
     python -m specbench.supervisor     # stdin: one JSON line, the order; then "stop" or end-of-file
                                        # stdout: JSON lines, the events
 
-The order: {"argv": [...], "env": {...}, "log": "path", "cwd": "path" | null, "grace_s": 10.0, "gpus": [...] | null};
-env is the whole one, gpus are NVML indices (null: all, none: the server uses no GPU).
+The order: {"argv": [...], "env": {...}, "log": "path", "cwd": "path" | null, "grace_s": 10.0,
+"gpu_wait_s": 30.0, "gpus": [...] | null}; env is the whole one, gpus are NVML indices (null: all; empty: it uses none).
 Events: started (pid, mark) · failed (error) · exited (exit_code) · stopping (why), and last gone (killed, gpu_memory,
 others, memory) when no process is left and the memory of the GPUs is back (or cannot be read), or held (the same, and
 `left`: pids that could not be ended) when it is not.
@@ -40,8 +40,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: after a fork is no tim
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
-#: A driver frees memory a moment after the process has gone; other users of the card move a little.
-_GPU_WAIT_S = 30.0
+#: Other users of the card move a little.
 _GPU_POLL_S = 0.2
 _GPU_TOLERANCE_BYTES = 256 * 2**20
 #: A process that hangs in the driver does not even die of SIGKILL; whoever waits is told after this time.
@@ -146,7 +145,7 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
         _tell(report, event="exited", exit_code=tree.exit_code)
     _tell(report, event="stopping", why=why)
     left = tree.end(float(order.get("grace_s", 10.0)))
-    memory = _after(probe, gpus, before, tree)
+    memory = _after(probe, gpus, before, tree, float(order.get("gpu_wait_s", 30.0)))
     fine = not left and memory.is_back is not False
     event: dict[str, Any] = {"event": "gone"} if fine else {"event": "held", "left": sorted(left)}
     words = {"gpu_memory": gpu_use.verdict(memory), "others": gpu_use.taken_meanwhile(memory)}
@@ -170,7 +169,9 @@ def _wait(tree: Tree, control: IO[bytes], wake: int) -> str:
                 return "asked"
 
 
-def _after(probe: Probe | str, gpus: list[int] | None, before: tuple[InUse, ...] | str, tree: Tree) -> GpuMemory:
+def _after(
+    probe: Probe | str, gpus: list[int] | None, before: tuple[InUse, ...] | str, tree: Tree, wait_s: float
+) -> GpuMemory:
     """Waits until the memory is back: a driver frees it a moment after the process has gone."""
     known = () if isinstance(before, str) else before
     memory = GpuMemory(before=known, after=(), is_back=None, tolerance_bytes=_GPU_TOLERANCE_BYTES)
@@ -184,7 +185,7 @@ def _after(probe: Probe | str, gpus: list[int] | None, before: tuple[InUse, ...]
         waited_s = time.monotonic() - began
         after = gpu_use.marked(now, tree.holds)
         is_back = all(more <= _GPU_TOLERANCE_BYTES for more in gpu_use.above(before, after).values())
-        if is_back or waited_s >= _GPU_WAIT_S:
+        if is_back or waited_s >= wait_s:
             return replace(memory, after=after, is_back=is_back, waited_s=round(waited_s, 1))
         time.sleep(_GPU_POLL_S)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -23,6 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import SpecbenchError
+from .scratch import scratch
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -37,9 +39,9 @@ class Workers(Executor):
     A task whose process is ended raises SpecbenchError; the tasks after it get a new process.
     """
 
-    def __init__(self, jobs: int, scratch: str) -> None:
+    def __init__(self, jobs: int, folder: str) -> None:
         self._threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="worker")
-        self._scratch = scratch
+        self._folder = folder
         self._pools: dict[int, ProcessPoolExecutor] = {}  # thread -> its worker
         self._lock = threading.Lock()
         self._closing = False
@@ -82,7 +84,7 @@ class Workers(Executor):
                     max_workers=1,
                     mp_context=multiprocessing.get_context("spawn"),
                     initializer=_begin,
-                    initargs=(self._scratch,),
+                    initargs=(self._folder,),
                 )
             return self._pools[thread]
 
@@ -92,10 +94,10 @@ def worker_pool(jobs: int) -> Iterator[Workers]:
     """`jobs` workers.
 
     Their temporary files (sockets and connection files of kernels) lie in one folder, which is removed here: a worker
-    that is ended cannot do it.
+    that is ended cannot do it. When this process is killed, its workers remove it.
     """
-    with tempfile.TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True) as scratch:
-        pool = Workers(jobs, scratch)
+    with scratch() as folder:
+        pool = Workers(jobs, str(folder))
         try:
             yield pool
         except BaseException:
@@ -146,8 +148,8 @@ def _task(fn: Callable[..., _Result], args: tuple[Any, ...], kwargs: dict[str, A
             os._exit(1)
 
 
-def _begin(scratch: str) -> None:
-    tempfile.tempdir = scratch
+def _begin(folder: str) -> None:
+    tempfile.tempdir = folder
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _Interruption.handle)
     parent = multiprocessing.parent_process()
@@ -156,6 +158,7 @@ def _begin(scratch: str) -> None:
 
     def watch() -> None:
         parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="end-with-parent").start()

@@ -25,12 +25,16 @@ ROOT = Path(supervisor.__file__).parents[1]
 class Supervised:
     """A real supervisor process with its pipes."""
 
-    def __init__(self, folder: Path, program: str, grace_s: float = 0.4) -> None:
+    def __init__(
+        self, folder: Path, program: str, grace_s: float = 0.4, begin: str = "", gpus: list[int] | None = None
+    ) -> None:
+        """`begin`: statements in the supervisor's own process before it begins."""
         script = folder / "engine.py"
         script.write_text(textwrap.dedent(program))
         self.log = folder / "engine.log"
+        lines = ("import sys", "from specbench import supervisor", "options = {}", begin)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "specbench.supervisor"],
+            [sys.executable, "-c", "\n".join((*lines, "sys.exit(supervisor.main(**options))"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -41,6 +45,8 @@ class Supervised:
             "log": str(self.log),
             "cwd": str(folder),
             "grace_s": grace_s,
+            "gpu_wait_s": 0.6,
+            "gpus": gpus,
         }
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -238,6 +244,74 @@ def test_a_program_that_does_not_exist_is_reported_not_raised(tmp_path: Path) ->
     assert done.returncode == 1
     assert json.loads(done.stdout)["event"] == "failed"
     assert "FileNotFoundError" in done.stdout
+
+
+def test_what_cannot_be_ended_is_told(tmp_path: Path) -> None:
+    """A process that hangs in a driver takes no signal; here none is sent to it."""
+    deaf = "supervisor._KILL_S = 0.2\nsupervisor.processes.send = lambda pid, number: None"
+    run = Supervised(tmp_path, "import os, time; print('engine', os.getpid(), flush=True); time.sleep(600)", begin=deaf)
+    run.event("started")
+    (engine,) = run.said("engine")
+    assert run.process.stdin
+    run.process.stdin.close()
+    run.event("stopping")
+    try:
+        assert run.event("held")["left"] == [engine]
+    finally:
+        os.kill(engine, signal.SIGKILL)
+        run.close()
+
+
+CARD = """
+from specbench.gpu_use import Holder, InUse
+def use(mib, *holders):
+    return (InUse(gpu=0, used_bytes=mib * 2**20, free_bytes=0, total_bytes=10**11, holders=holders),)
+readings = iter([{readings}])
+def read():
+    found = next(readings)
+    if isinstance(found, Exception):
+        raise found
+    return found
+options["find_probe"] = lambda: read
+"""
+
+
+@pytest.mark.parametrize(
+    ("readings", "kind", "words", "is_back"),
+    [
+        # before; 9 GiB and 5 GiB while the driver frees; within 256 MiB
+        ("use(590), use(9216), use(5120), use(846)", "gone", "back at baseline", True),
+        ("use(590), *[use(847)] * 1000", "held", "still 257 MiB above baseline on GPU 0 after ", False),
+        (
+            "use(590), *[use(1590, Holder(pid=1, name='init', used_bytes=1000 * 2**20))] * 9",
+            "gone",
+            "back at baseline; 1,000 MiB on GPU 0 were taken by others meanwhile: held by pid 1 (init, not of this",
+            True,
+        ),
+        ("RuntimeError('lost')", "gone", "not checked: the GPUs' memory could not be read: lost", None),
+        ("use(590), RuntimeError('lost')", "gone", "not checked: the GPUs' memory could not be read: lost", None),
+    ],
+)
+def test_gone_is_said_when_the_memory_is_back(
+    tmp_path: Path, readings: str, kind: str, words: str, is_back: bool | None
+) -> None:
+    run = Supervised(tmp_path, "pass", begin=CARD.format(readings=readings))
+    run.event("started")
+    run.event("exited")
+    run.event("stopping")
+    event = run.event(kind)
+    assert event["gpu_memory"].startswith(words)
+    assert event["memory"]["is_back"] is is_back
+    run.close()
+
+
+def test_a_server_that_uses_no_gpu_is_not_asked_for_one(tmp_path: Path) -> None:
+    run = Supervised(tmp_path, "pass", begin=CARD.format(readings=""), gpus=[])
+    run.event("started")
+    run.event("exited")
+    run.event("stopping")
+    assert run.event("gone")["gpu_memory"] == "not checked: this server uses no GPU of this machine"
+    run.close()
 
 
 def test_without_nvml_the_report_says_so(tmp_path: Path) -> None:

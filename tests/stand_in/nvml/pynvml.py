@@ -1,0 +1,96 @@
+"""A stand-in for NVIDIA's library, as far as specbench calls it: one H200 whose memory is held by real processes.
+
+Who holds how much stands in the folder that STAND_IN_LEDGER names (see the stand-in engine): a file per pid, which
+counts as long as that process lives, and perhaps `leaked`, which counts always and belongs to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+MIB = 2**20
+TOTAL_MIB = 143_771
+#: What the driver keeps for itself, as on the cards that were recorded.
+DRIVER_MIB = 618
+
+
+class NVMLError(Exception):
+    """As the library names it."""
+
+
+def holders(ledger: Path) -> dict[str, int]:
+    """Name of the file -> MiB."""
+    names = [entry.name for entry in sorted(ledger.iterdir())]
+    counted = [name for name in names if name == "leaked" or (name.isdigit() and lives(int(name)))]
+    return {name: int((ledger / name).read_text()) for name in counted}
+
+
+def used_mib(ledger: Path) -> int:
+    """Of the whole card, now."""
+    return DRIVER_MIB + sum(holders(ledger).values())
+
+
+def _ledger() -> Path:
+    return Path(os.environ["STAND_IN_LEDGER"])
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def nvmlInit() -> None: ...
+
+
+def nvmlDeviceGetCount() -> int:
+    return 1
+
+
+def nvmlDeviceGetHandleByIndex(index: int) -> int:
+    return index
+
+
+def nvmlDeviceGetName(handle: int) -> str:
+    return "NVIDIA H200"
+
+
+def nvmlDeviceGetUUID(handle: int) -> str:
+    return "GPU-0a1b"
+
+
+def nvmlSystemGetDriverVersion() -> str:
+    return "580.159.04"
+
+
+def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
+    used = used_mib(_ledger()) * MIB
+    return SimpleNamespace(used=used, free=TOTAL_MIB * MIB - used, total=TOTAL_MIB * MIB)
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(pid=int(name), usedGpuMemory=mib * MIB)
+        for name, mib in holders(_ledger()).items()
+        if name.isdigit() and mib
+    ]
+
+
+def nvmlDeviceGetGraphicsRunningProcesses(handle: int) -> list[SimpleNamespace]:
+    raise NVMLError("Not Supported")
+
+
+def __getattr__(name: str) -> object:
+    """Any other figure of a card: this one does not report it."""
+    if name.startswith("NVML_"):
+        return 0
+    if not name.startswith("nvml"):
+        raise AttributeError(name)
+
+    def unsupported(*_: object) -> None:
+        raise NVMLError("Not Supported")
+
+    return unsupported
