@@ -64,6 +64,9 @@ class EngineSection(Section):
         None, description="the port of the server; when left out: a free one"
     )
     ready_timeout_s: Seconds = Field(900.0, description="the time in seconds after which a start counts as timed out")
+    enable_metrics: bool = Field(
+        True, description="the engine's Prometheus metrics, which are recorded while it serves (--enable-metrics)"
+    )
     allow_refused: bool = Field(
         False, description="the switch that accepts values this engine version refuses, to see the engine's own error"
     )
@@ -72,11 +75,7 @@ class EngineSection(Section):
 class GpuSection(Section):
     name: Text = Field(description="a row of data/gpus.yaml, e.g. h200")
     count: Count = Field(1, description="the number of GPUs that the server may use")
-    emulate: Text | None = Field(
-        None,
-        description="a smaller card of data/gpus.yaml, whose budget the engine is given: mem_fraction_static is then "
-        "the share on that card, and the server is passed the share of the larger one that gives as many bytes",
-    )
+    emulate: Text | None = Field(None, description="a smaller card of data/gpus.yaml, whose budget the engine is given")
 
 
 class ParallelSection(Section):

@@ -7,7 +7,9 @@
       server.log | .gz        untouched bytes
       requests.jsonl          a RequestTrace per line
       probes.jsonl            single HTTP exchanges with whole bodies (imported records)
-      gpu.csv                 NVML samples
+      gpu.csv | .gz           NVML samples
+      log_times.csv.gz        when each line of the log was seen
+      metrics.csv.gz          /metrics while the server was ready: figures when they changed
       server_info.json, server_info_after.json, model_info.json, metrics.txt | .gz
       status.json             written last
 
@@ -21,15 +23,16 @@ import contextlib
 import csv
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -37,13 +40,23 @@ from pydantic import TypeAdapter, ValidationError
 from .config import RunConfig
 from .errors import RecordError
 from .gpu_use import GpuMemory
-from .record_types import SCHEMA, GpuSample, Probe, RequestTrace, RunStatus, SeenMachine
+from .record_types import (
+    SCHEMA,
+    GpuSample,
+    LogArrival,
+    MetricSample,
+    Probe,
+    RequestTrace,
+    RunStatus,
+    SeenMachine,
+)
 from .terms import Origin
 
 RECORD = "record"
 PARTIAL = ".partial-"
 _GPU_MEMORY = TypeAdapter(GpuMemory)
 _SHOWN = 300  # characters of a path in a message
+_Row = TypeVar("_Row")
 
 
 class RunRecord:
@@ -68,7 +81,8 @@ class RunRecord:
         _check_schema(folder, env)
         try:
             status = RunStatus.model_validate(status_data)
-            config = RunConfig.model_validate(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+            written = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+            config = RunConfig.model_validate(_as_of_today(written))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise RecordError(f"{folder}: config.yaml or status.json cannot be read: {_one_line(error)}") from None
         return cls(folder.resolve(), status, config, env)
@@ -140,13 +154,24 @@ class RunRecord:
 
     def gpu_samples(self) -> tuple[GpuSample, ...]:
         """NVML samples; empty when there were none (`env["gpu_telemetry"]` says why)."""
-        file = self.folder / "gpu.csv"
-        if not file.is_file():
-            return ()
+        return tuple(self._table(("gpu.csv", "gpu.csv.gz"), _gpu_sample))
+
+    def log_arrivals(self) -> tuple[LogArrival, ...]:
+        """When the log's lines were seen, in their order; empty: not recorded."""
+        return tuple(self._table(("log_times.csv.gz",), _log_arrival))
+
+    def metric_samples(self) -> tuple[MetricSample, ...]:
+        """/metrics over time; empty: not recorded. A figure holds until its next sample."""
+        return tuple(self._table(("metrics.csv.gz",), _metric_sample))
+
+    def _table(self, names: tuple[str, ...], row: Callable[[Mapping[str, str]], _Row]) -> Iterator[_Row]:
+        file = next((self.folder / name for name in names if (self.folder / name).is_file()), None)
+        if file is None:
+            return
         try:
-            with file.open(newline="", encoding="utf-8") as text:
-                return tuple(_gpu_sample(row) for row in csv.DictReader(text))
-        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            text = _read_maybe_compressed(file).decode("utf-8")
+            yield from map(row, csv.DictReader(io.StringIO(text, newline="")))
+        except (ValueError, KeyError, TypeError, csv.Error) as error:
             raise RecordError(f"{file}: not the table that was written: {_one_line(error)}") from None
 
     def command(self) -> tuple[str, ...]:
@@ -258,6 +283,20 @@ def _why_no_record(asked: Path) -> str:
     return f"{asked}: no record here (no status.json).\nGive a run folder (runs/…), or a record folder."
 
 
+def _as_of_today(written: Any) -> Any:
+    """A configuration written before `engine.enable_metrics` was a key: the server had the flag if it was given."""
+    engine = written.get("engine") if isinstance(written, dict) else None
+    if not isinstance(engine, dict) or "enable_metrics" in engine:
+        return written
+    args = engine.get("args") or {}
+    if not isinstance(args, dict):
+        return written
+    spelled = [name for name in args if str(name).strip("-").replace("_", "-") == "enable-metrics"]
+    asked = any(args[name] is True for name in spelled)
+    rest = {name: value for name, value in args.items() if name not in spelled}
+    return written | {"engine": engine | {"args": rest, "enable_metrics": asked}}
+
+
 def _check_schema(folder: Path, data: Any) -> None:
     schema = data.get("schema") if isinstance(data, dict) else None
     if not isinstance(schema, int) or schema < 1:
@@ -305,9 +344,27 @@ def _gpu_sample(row: Mapping[str, str]) -> GpuSample:
         used_bytes=int(row["used_bytes"]),
         free_bytes=int(row["free_bytes"]),
         total_bytes=int(row["total_bytes"]),
-        utilization_pct=float(row["utilization_pct"]) if row["utilization_pct"] else None,
-        power_w=float(row["power_w"]) if row["power_w"] else None,
+        utilization_pct=_maybe(row["utilization_pct"]),
+        power_w=_maybe(row["power_w"]),
+        sm_clock_mhz=_maybe(row.get("sm_clock_mhz")),
+        memory_clock_mhz=_maybe(row.get("memory_clock_mhz")),
+        temperature_c=_maybe(row.get("temperature_c")),
     )
+
+
+def _log_arrival(row: Mapping[str, str]) -> LogArrival:
+    return LogArrival(
+        line=int(row["line"]), offset=int(row["offset"]), t_s=float(row["t_s"]), within_s=float(row["within_s"])
+    )
+
+
+def _metric_sample(row: Mapping[str, str]) -> MetricSample:
+    return MetricSample(t_s=float(row["t_s"]), phase=row["phase"], name=row["name"], value=float(row["value"]))
+
+
+def _maybe(text: str | None) -> float | None:
+    """Empty, or a column that old records lack: not known."""
+    return float(text) if text else None
 
 
 def _read_maybe_compressed(file: Path) -> bytes:

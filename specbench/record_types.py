@@ -80,6 +80,17 @@ class RequestTrace(Stored):
         return rounds if isinstance(rounds, int) and not isinstance(rounds, bool) and 0 < rounds < 2**53 else None
 
 
+class CacheState(Stored):
+    """The prefix cache before a measured step: what the flush was answered, and what the engine then said it held."""
+
+    flushed: bool  # the engine said that it did
+    used_tokens: int | None = None  # of the KV pool, by running requests; asked of the scheduler just then
+    running: int | None = None  # requests
+    waiting: int | None = None
+    evictable_tokens: int | None = None  # cached; as the engine last reported it, which may be before the flush
+    source: str = ""  # which addresses told
+
+
 class RunStatus(Stored):
     """How a run ended. Written last: a record without it is unfinished."""
 
@@ -95,7 +106,9 @@ class RunStatus(Stored):
     ready_s: Seconds | None = None  # seconds from the start to ready; None: never ready, or not logged
     phases: dict[str, Seconds] = {}  # seconds that each phase took: start, warmup, one per step, stop
     marks: dict[str, Seconds] = {}  # seconds since the start at which something was seen, e.g. load_begin
+    stages: dict[str, Seconds] = {}  # seconds of each part of the start, by the log; empty: not recorded
     flushes: dict[str, str] = {}  # step -> what the engine answered to the cache flush before it
+    caches: dict[str, CacheState] = {}  # step -> the prefix cache after that flush; empty: not recorded
     notes: Annotated[tuple[str, ...], _AsTuple] = ()  # what a reader of the figures must know
 
 
@@ -129,7 +142,10 @@ class SeenMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One NVML sample of one GPU."""
+    """One NVML sample of one GPU. While a server starts most are of memory alone: the rest is None then.
+
+    Old records have neither clocks nor temperature.
+    """
 
     t_s: float  # since the start of the run
     phase: str
@@ -139,6 +155,35 @@ class GpuSample:
     total_bytes: int
     utilization_pct: float | None
     power_w: float | None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
 
 
 GPU_COLUMNS: tuple[str, ...] = tuple(GpuSample.__slots__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogArrival:
+    """When a line of the server's log was seen. It was written after `t_s - within_s` and not after `t_s`."""
+
+    line: int  # 1-based
+    offset: int  # bytes before the line
+    t_s: float  # on the clock of the GPU samples
+    within_s: float  # since the look before this one
+
+
+LOG_COLUMNS: tuple[str, ...] = tuple(LogArrival.__slots__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSample:
+    """One figure of /metrics that is new or has changed; it holds until the next sample of the same name and labels."""
+
+    t_s: float  # on the clock of the GPU samples
+    phase: str
+    name: str  # without the engine's prefix and constant labels: num_queue_reqs, http_requests_total{endpoint=…}
+    value: float
+
+
+METRIC_COLUMNS: tuple[str, ...] = tuple(MetricSample.__slots__)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,23 @@ from .config import RunConfig
 from .errors import RecordError
 from .params import dump_run
 from .record import PARTIAL, RunRecord, make_folder
-from .record_types import GPU_COLUMNS, SCHEMA, GpuSample, Probe, RequestTrace, RunStatus
+from .record_types import (
+    GPU_COLUMNS,
+    LOG_COLUMNS,
+    METRIC_COLUMNS,
+    SCHEMA,
+    GpuSample,
+    LogArrival,
+    MetricSample,
+    Probe,
+    RequestTrace,
+    RunStatus,
+)
 
 #: A larger log is stored compressed.
 _COMPRESS_FROM_BYTES = 8 * 2**20
+#: A longer table is stored compressed.
+_COMPRESS_TABLE_FROM = 200_000
 
 
 class RecordWriter:
@@ -47,10 +61,6 @@ class RecordWriter:
         """Where the server's output goes while it runs."""
         return self.folder / "server.log"
 
-    @property
-    def gpu_path(self) -> Path:
-        return self.folder / "gpu.csv"
-
     def config(self, config: RunConfig) -> None:
         self._text("config.yaml", dump_run(config))
 
@@ -67,10 +77,13 @@ class RecordWriter:
         self._text("probes.jsonl", "".join(f"{probe.model_dump_json()}\n" for probe in probes))
 
     def gpu_samples(self, samples: Iterable[GpuSample]) -> None:
-        with self.gpu_path.open("w", newline="", encoding="utf-8") as text:
-            rows = csv.writer(text)
-            rows.writerow(GPU_COLUMNS)
-            rows.writerows(["" if value is None else value for value in astuple(sample)] for sample in samples)
+        self._table("gpu.csv", GPU_COLUMNS, samples)
+
+    def log_arrivals(self, arrivals: Iterable[LogArrival]) -> None:
+        self._table("log_times.csv", LOG_COLUMNS, arrivals, compress=True)
+
+    def metric_samples(self, samples: Iterable[MetricSample]) -> None:
+        self._table("metrics.csv", METRIC_COLUMNS, samples, compress=True)
 
     def text(self, name: str, content: str, *, compress: bool = False) -> None:
         """A file as the engine gave it: server_info.json, metrics.txt, …"""
@@ -102,6 +115,22 @@ class RecordWriter:
         with self.log_path.open("rb") as plain, gzip.GzipFile(f"{self.log_path}.gz", "wb", mtime=0) as packed:
             shutil.copyfileobj(plain, packed)
         self.log_path.unlink()
+
+    def _table(
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows: Iterable[GpuSample | LogArrival | MetricSample],
+        *,
+        compress: bool = False,
+    ) -> None:
+        """CSV with a header; an unknown figure is empty. A large one is stored compressed."""
+        text = io.StringIO(newline="")
+        table = csv.writer(text)
+        table.writerow(columns)
+        table.writerows(["" if value is None else value for value in astuple(row)] for row in rows)
+        content = text.getvalue()
+        self.text(name, content, compress=compress or len(content) >= _COMPRESS_TABLE_FROM)
 
     def _json(self, name: str, data: Any) -> None:
         self._text(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n")

@@ -20,7 +20,6 @@ from pathlib import Path
 from .budget_types import MemoryBudget
 from .caveats import caveats
 from .config import RunConfig
-from .emulating import Emulating, emulating
 from .environment import environment
 from .errors import ConfigError, SpecError
 from .headroom import headroom
@@ -32,7 +31,7 @@ from .record_types import RunStatus
 from .record_writer import RecordWriter
 from .recorded import AsRecorded, as_recorded
 from .sending import Progress, Sending, send
-from .telemetry import Telemetry
+from .watching import Watching
 from .workload import check_fit
 
 #: Names under which engines of different versions answer, newest first.
@@ -40,7 +39,8 @@ _SERVER_INFO = ("/server_info", "/get_server_info")
 _MODEL_INFO = ("/model_info", "/get_model_info")
 #: For everything that is asked of one server besides requests.
 _CAPTURES_S = 60.0
-_NOT_SAMPLED = "not sampled: a replay uses no GPU"
+#: A longer text of /metrics is stored compressed.
+_COMPRESS_METRICS_FROM = 16_000
 
 
 def run(
@@ -52,7 +52,7 @@ def run(
     """Runs `config` and returns its record, which lies in `<out>/record`.
 
     `out` is the run folder; not given: a new one under `runs/single` of the workbook (see `paths.runs_root`).
-    `progress(phase, done, total)` is called as the run goes on, for `start` with seconds waited; `notice(text)` for
+    `progress(phase, done, total)` is called as the run goes on, while starting with seconds waited; `notice(text)` for
     what must be seen at once: GPU memory that others hold before the start, or that is held after it.
     The record of a replay holds the configuration as it was recorded (see `recorded`). Raises ConfigError for a
     workload that cannot fit (with the arithmetic) unless `workload.allow_overflow`, and for a replay of another server
@@ -66,12 +66,11 @@ def run(
     _refuse_impossible(config, predicted(config))
     check_address(config)
     checked = preflight(config) if replayed is None else Checked(installed=None, notes=replayed.notes)
-    emulated = emulating(config) if replayed is None else None
     folder = out or new_run_folder(runs_root() / "single", _stamped(config.name))
     created = out is None
     try:
         with _sigterm_raises(), RecordWriter(folder / RECORD) as writer:
-            return _observe(config, writer, progress, notice or _unsaid, replayed, checked, emulated)
+            return _observe(config, writer, progress, notice or _unsaid, replayed, checked)
     except BaseException:
         if created:
             shutil.rmtree(folder, ignore_errors=True)
@@ -104,39 +103,36 @@ def _observe(
     notice: Callable[[str], None],
     replayed: AsRecorded | None,
     checked: Checked,
-    emulated: Emulating | None,
 ) -> RunRecord:
     writer.config(config)
     record = None if replayed is None else replayed.record
     room = headroom(config)
     for warning in room.warnings:
         notice(warning)
-    told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *caveats(config))
-    notes = list(dict.fromkeys((*told, *_notes(config, record))))
+    notes = list(dict.fromkeys((*checked.notes, *room.notes, *caveats(config), *_notes(config, record))))
     sending = Sending()
     timeout_s = config.engine.ready_timeout_s
 
-    def tick(waited_s: float) -> None:
-        if progress:
-            progress("start", int(waited_s), int(timeout_s))
+    with Watching(config, writer.log_path) as watching:
 
-    # The GPUs of this machine have no part in a replay.
-    with Telemetry(reader=None if record is None else _NOT_SAMPLED) as telemetry:
-        telemetry.phase("start")
+        def tick(waited_s: float) -> None:
+            if progress:
+                progress(f"start: {watching.now()}", int(waited_s), int(timeout_s))
+
         began = time.perf_counter()
-        passed = emulated.emulation.passed if emulated else None
-        with launch(config, log_path=writer.log_path, tick=tick, passed_fraction=passed, gpus=room.gpus) as server:
+        with launch(config, log_path=writer.log_path, tick=tick, gpus=room.gpus) as server:
             start_s = time.perf_counter() - began
             writer.command(server.argv)
             if server.ready:
+                watching.ready(server)
                 captures = _Captures(server, writer)
                 captures.json("server_info.json", _SERVER_INFO)
                 captures.json("model_info.json", _MODEL_INFO)
                 if _has_something_to_send(config, record):
-                    sending = _send_in_thread(config, server, telemetry, progress)
+                    sending = _send_in_thread(config, server, watching, progress)
                     captures.json("server_info_after.json", _SERVER_INFO)
                     captures.text("metrics.txt", ("/metrics",))
-            telemetry.phase("stop")
+            watching.stopping()
             stop_began = time.perf_counter()
             if progress:
                 progress("stop", 0, 1)
@@ -144,11 +140,11 @@ def _observe(
     for text in server.left_behind:
         notice(text)
     ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
-    env = environment(config, server.argv, telemetry.words, server.gpu_memory, replayed, checked, emulated)
-    writer.env({**env, "gpu_memory": server.gpu_use})
+    env = environment(config, server.argv, watching.telemetry.words, server.gpu_memory, replayed, checked.installed)
+    writer.env({**env, "gpu_memory": server.gpu_use, "capture": watching.told()})
     if sending.traces:
         writer.requests(sending.traces)
-    writer.gpu_samples(telemetry.samples)
+    watching.write(writer)
     return writer.finish(
         RunStatus(
             status=ending.status,
@@ -159,15 +155,27 @@ def _observe(
             ended_unix_s=time.time(),
             ready_s=server.ready_s,
             phases={"start": round(start_s, 3), **sending.phases, "stop": round(stop_s, 3)},
-            marks={} if server.ready_s is None else {"ready": server.ready_s},
+            marks=watching.marks(server.ready_s),
+            stages=watching.stages(server.ready_s),
             flushes=sending.flushes,
-            notes=(*notes, *server.notes),
+            caches=sending.caches,
+            notes=(*notes, *_unflushed(sending), *server.notes),
         )
     )
 
 
 def _unsaid(text: str) -> None:
     """The record has it as a note."""
+
+
+def _unflushed(sending: Sending) -> list[str]:
+    """Steps whose figures may be those of a warm prefix cache. Of a server that had died there are no figures."""
+    answered = {trace.step for trace in sending.traces if trace.http_status is not None}
+    return [
+        f"prefix cache not flushed before {step}: {answer}"
+        for step, answer in sending.flushes.items()
+        if step in answered and not answer.startswith("HTTP 200")
+    ]
 
 
 def _has_something_to_send(config: RunConfig, replayed: RunRecord | None) -> bool:
@@ -199,14 +207,14 @@ def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
     return notes
 
 
-def _send_in_thread(config: RunConfig, server: Server, telemetry: Telemetry, progress: Progress | None) -> Sending:
+def _send_in_thread(config: RunConfig, server: Server, watching: Watching, progress: Progress | None) -> Sending:
     """In a thread with a loop of its own: a notebook's main thread has a running one. Ctrl-C still reaches this one."""
     cancel = threading.Event()
     result: list[Sending | BaseException] = []
 
     def work() -> None:
         try:
-            result.append(send(config, server.url, progress=progress, cancel=cancel, on_step=telemetry.phase))
+            result.append(send(config, server.url, progress=progress, cancel=cancel, on_step=watching.phase))
         except BaseException as error:
             result.append(error)
 
@@ -246,7 +254,7 @@ class _Captures:
         for path in paths:
             text = self._get(path)
             if text is not None:
-                self._writer.text(name, text)
+                self._writer.text(name, text, compress=len(text) >= _COMPRESS_METRICS_FROM)
                 return
 
     def _get(self, path: str) -> str | None:

@@ -16,20 +16,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .config import RunConfig
+from .engines.sglang import cache
 from .prompts import token_ids
-from .record_types import RequestTrace
+from .record_types import CacheState, RequestTrace
 from .replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
 from .workload import Step, steps_of
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from .client import Received, Sent
+    from .client import Received
 
 #: phase or step, requests done, requests in all
 Progress = Callable[[str, int, int], None]
 _FLUSH_TIMEOUT_S = 60.0
 _FLUSH_BYTES = 4096
+_STATE_TIMEOUT_S = 10.0
+_STATE_BYTES = 4 * 2**20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class Sending:
 
     traces: list[RequestTrace] = field(default_factory=list)
     flushes: dict[str, str] = field(default_factory=dict)
+    caches: dict[str, CacheState] = field(default_factory=dict)  # after the flush; of a replay empty
     phases: dict[str, float] = field(default_factory=dict)  # wall seconds per step
 
 
@@ -90,16 +94,18 @@ class _Sender:
         connector = http.TCPConnector(limit=0, force_close=True)
         async with http.ClientSession(connector=connector, read_bufsize=2**20) as session:
             for step in steps_of(self._workload):
-                asked = self._asked(step)  # ahead: neither between flush and requests nor in the time of the step
                 if self._on_step:
                     self._on_step(step.name)
                 if step.phase == "measured":
-                    self._result.flushes[step.name] = await self._flush(session)
+                    flushed, self._result.flushes[step.name] = await self._flush(session)
+                    if not self._replayed:
+                        self._result.caches[step.name] = await self._cache(session, flushed)
                 began = time.perf_counter()
-                await self._step(session, step, asked)
+                await self._step(session, step)
                 self._result.phases[step.name] = round(time.perf_counter() - began, 6)
 
-    async def _flush(self, session: aiohttp.ClientSession) -> str:
+    async def _flush(self, session: aiohttp.ClientSession) -> tuple[bool, str]:
+        """Whether the engine says that it did, and its answer."""
         import aiohttp
 
         from .client import up_to, why_broken
@@ -108,48 +114,68 @@ class _Sender:
         try:
             async with session.post(f"{self._url}/flush_cache", timeout=limit) as response:
                 body = (await up_to(response.content, _FLUSH_BYTES)).decode("utf-8", "replace")
-                return f"HTTP {response.status}: {body.strip().partition(chr(10))[0]}"
+                told = f"HTTP {response.status}: {body.strip().partition(chr(10))[0]}"
+                return cache.was_flushed(response.status, body), told
         except TimeoutError:
-            return f"failed: no answer within {_FLUSH_TIMEOUT_S:g} s"
+            return False, f"failed: no answer within {_FLUSH_TIMEOUT_S:g} s"
         except (aiohttp.ClientError, OSError) as error:
-            return f"failed: {why_broken(error)}"
+            return False, f"failed: {why_broken(error)}"
 
-    def _asked(self, step: Step) -> list[Sent]:
-        """The requests of a step, in their order."""
-        from .client import Sent
+    async def _cache(self, session: aiohttp.ClientSession, flushed: bool) -> CacheState:
+        """What the engine now says of its cache."""
+        loads_text = await self._text(session, cache.LOADS)
+        metrics_text = await self._text(session, cache.METRICS)
+        loads = cache.loads(loads_text or "")
+        told = [cache.LOADS] if loads.used_tokens is not None else []
+        evictable = cache.evictable_tokens(metrics_text or "")
+        return CacheState(
+            flushed=flushed,
+            used_tokens=loads.used_tokens,
+            running=loads.running,
+            waiting=loads.waiting,
+            evictable_tokens=evictable,
+            source=" and ".join(told + ([cache.METRICS] if evictable is not None else [])),
+        )
 
-        load = {CONCURRENCY: str(step.concurrency)} if step.request_rate is None else {RATE: f"{step.request_rate:g}"}
-        return [
-            Sent(
-                input_ids=token_ids(step.input_tokens, seed=self._workload.seed, step=step.name, index=index),
-                max_new_tokens=step.max_new_tokens,
-                headers={STEP: step.name, INDEX: str(index), PHASE: step.phase, **load},
-                timeout_s=self._workload.request_timeout_s / (self._speed or 1.0),
-            )
+    async def _text(self, session: aiohttp.ClientSession, path: str) -> str | None:
+        """A GET with bounds; None: no answer, or none of use."""
+        import aiohttp
+
+        from .client import up_to
+
+        limit = aiohttp.ClientTimeout(total=_STATE_TIMEOUT_S)
+        try:
+            async with session.get(f"{self._url}{path}", timeout=limit) as response:
+                body = await up_to(response.content, _STATE_BYTES)
+                return body.decode("utf-8", "replace") if response.status == 200 else None
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return None
+
+    async def _step(self, session: aiohttp.ClientSession, step: Step) -> None:
+        prompts = [
+            token_ids(step.input_tokens, seed=self._workload.seed, step=step.name, index=index)
             for index in range(step.requests)
         ]
-
-    async def _step(self, session: aiohttp.ClientSession, step: Step, asked: Sequence[Sent]) -> None:
         began = time.perf_counter()
         self._done = 0
         self._tell(step)
         if step.request_rate is not None:
             arrivals = _arrivals(step, self._workload.seed)
             await asyncio.gather(
-                *(self._later(session, step, index, asked, began, at_s) for index, at_s in enumerate(arrivals))
+                *(self._later(session, step, index, prompts, began, at_s) for index, at_s in enumerate(arrivals))
             )
             return
         waiting = iter(range(step.requests))
         clients = min(step.concurrency or 1, step.requests)
-        await asyncio.gather(*(self._client(session, step, waiting, asked, began) for _ in range(clients)))
+        await asyncio.gather(*(self._client(session, step, waiting, prompts, began) for _ in range(clients)))
 
     async def _client(
-        self, session: aiohttp.ClientSession, step: Step, waiting: Any, asked: Sequence[Sent], began: float
+        self, session: aiohttp.ClientSession, step: Step, waiting: Any, prompts: Sequence[list[int]], began: float
     ) -> None:
         """One client of the closed loop: the next request as soon as the one before has ended."""
         recorded_clock_s = 0.0  # at instant speed: where this client would stand in recorded time
         for index in waiting:
-            trace = await self._one(session, step, index, asked[index], began, recorded_clock_s)
+            trace = await self._one(session, step, index, prompts[index], began, recorded_clock_s)
             recorded_clock_s += trace.end_s or 0.0
 
     async def _later(
@@ -157,26 +183,37 @@ class _Sender:
         session: aiohttp.ClientSession,
         step: Step,
         index: int,
-        asked: Sequence[Sent],
+        prompts: Sequence[list[int]],
         began: float,
         at_s: float,
     ) -> None:
         """One arrival of the open loop, at its own time whatever the server does."""
         if self._speed is not None:
             await asyncio.sleep(max(0.0, began + at_s / self._speed - time.perf_counter()))
-        await self._one(session, step, index, asked[index], began, at_s)
+        await self._one(session, step, index, prompts[index], began, at_s)
 
     async def _one(
         self,
         session: aiohttp.ClientSession,
         step: Step,
         index: int,
-        sent: Sent,
+        prompt: list[int],
         began: float,
         recorded_clock_s: float,
     ) -> RequestTrace:
-        from .client import generate
+        from .client import Sent, generate
 
+        headers = {STEP: step.name, INDEX: str(index), PHASE: step.phase}
+        if step.request_rate is not None:
+            headers[RATE] = f"{step.request_rate:g}"
+        else:
+            headers[CONCURRENCY] = str(step.concurrency)
+        sent = Sent(
+            input_ids=prompt,
+            max_new_tokens=step.max_new_tokens,
+            headers=headers,
+            timeout_s=self._workload.request_timeout_s / (self._speed or 1.0),
+        )
         sent_s = time.perf_counter() - began
         got = await generate(session, self._url, sent)
         times = _recorded_times(got, sent_s, recorded_clock_s, self._speed)

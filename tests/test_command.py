@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.config import RunConfig
+from specbench.config import EngineSection, RunConfig
 from specbench.engines.sglang.command import command, flags_for
 from specbench.engines.sglang.flags import FLAGS
 
@@ -15,7 +15,7 @@ from specbench.engines.sglang.flags import FLAGS
 def run(version: str, **sections: Any) -> RunConfig:
     data: dict[str, Any] = {
         "name": "command",
-        "engine": {"version": version, **sections.pop("engine", {})},
+        "engine": {"version": version, "enable_metrics": False, **sections.pop("engine", {})},
         "model": "Qwen/Qwen3.6-27B",
         "gpu": {"name": "h200"},
     }
@@ -91,10 +91,16 @@ def test_switches_and_parallelism() -> None:
 
 
 def test_engine_args_are_verbatim() -> None:
-    args = {"cuda_graph_bs": [1, 2, 4], "--log-level": "info", "enable_metrics": True, "nothing": None, "off": False}
+    args = {"cuda_graph_bs": [1, 2, 4], "--log-level": "info", "log_requests": True, "nothing": None, "off": False}
     assert argv(run("0.5.16", engine={"args": args}))[9:] == [
-        *("--cuda-graph-bs", "1", "2", "4", "--log-level", "info", "--enable-metrics")
+        *("--cuda-graph-bs", "1", "2", "4", "--log-level", "info", "--log-requests")
     ]
+
+
+def test_metrics_are_asked_for_unless_they_are_not_wanted() -> None:
+    assert argv(run("0.5.16", engine={"enable_metrics": True}))[9:] == ["--enable-metrics"]
+    assert "--enable-metrics" not in argv(run("0.5.16"))
+    assert EngineSection(version="0.5.16").enable_metrics
 
 
 def test_values_are_never_a_shells_business() -> None:
@@ -105,19 +111,13 @@ def test_values_are_never_a_shells_business() -> None:
 def test_an_emulated_card_gets_its_share() -> None:
     config = run("0.5.12", gpu={"name": "h200", "emulate": "rtx-pro-6000"}, memory={"mem_fraction_static": 0.75})
     found = argv(config)
-    assert float(found[found.index("--mem-fraction-static") + 1]) == pytest.approx(0.50814, abs=1e-6)
-
-
-def test_measured_memory_of_an_emulating_card_decides_the_fraction() -> None:
-    config = run("0.5.12", gpu={"name": "h200", "emulate": "rtx-pro-6000"}, memory={"mem_fraction_static": 0.75})
-    found = command(config, model_path="/m", draft_path=None, host="::1", port=30000, passed_fraction=0.51)
-    assert found[found.index("--mem-fraction-static") + 1] == "0.51"
+    assert float(found[found.index("--mem-fraction-static") + 1]) == pytest.approx(0.50796, abs=1e-5)
 
 
 def test_every_memory_and_speculative_key_has_a_flag() -> None:
     sections = run("0.5.16").to_sections()
     keys = {f"{section}.{key}" for section in ("parallel", "speculative", "memory") for key in sections[section]}
-    assert keys == set(FLAGS)
+    assert keys | {"engine.enable_metrics"} == set(FLAGS)
 
 
 @pytest.mark.parametrize(

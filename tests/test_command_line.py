@@ -34,12 +34,12 @@ def test_flags_with_a_key_go_to_their_section_and_others_stay_verbatim() -> None
             "disable_radix_cache": True,
         },
         "engine": {
+            "enable_metrics": True,
             "args": {
                 "random-seed": 1234,
-                "enable-metrics": True,
                 "cuda-graph-bs": [1, 2, 4],
                 "served-model-name": "007",
-            }
+            },
         },
     }
 
@@ -67,3 +67,4 @@ def test_a_recorded_configuration_writes_a_command_line_that_reads_back_equal(fo
     )
     assert again == config
     assert found["engine"]["args"] == dict(config.engine.args)
+    assert found["engine"]["enable_metrics"] == config.engine.enable_metrics

@@ -25,10 +25,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "record": ("gpu_use", "record_types", "record", "record_writer"),
     "observe": (
         *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "launch", "replay", "prompts", "client"),
-        *("client_load", "events"),
+        *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
-        *("preflight", "headroom", "emulating"),
+        *("preflight", "headroom"),
     ),
     "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies"),
     "show": (

@@ -18,6 +18,7 @@ from aiohttp import web
 from specbench import sending
 from specbench.config import RunConfig
 from specbench.launch import free_port
+from specbench.record_types import CacheState
 from specbench.sending import _arrivals, send
 from specbench.workload import steps_of
 
@@ -33,6 +34,9 @@ class Counting:
     arrived_s: list[float] = field(default_factory=list)
     most_at_once: int = 0
     flushed: int = 0
+    flush_status: int = 200
+    loads: dict[str, Any] | None = None  # None: this version does not tell
+    metrics: str | None = None
     _now: int = 0
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
@@ -49,7 +53,13 @@ class Counting:
 
     async def flush(self, _: web.Request) -> web.StreamResponse:
         self.flushed += 1
-        return web.Response(text="Cache flushed.\nmore")
+        said = "Cache flushed.\nmore" if self.flush_status == 200 else "Flush cache failed.\n"
+        return web.Response(text=said, status=self.flush_status)
+
+    async def state(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/metrics":
+            return web.Response(text=self.metrics) if self.metrics is not None else web.Response(status=404)
+        return web.json_response(self.loads) if self.loads is not None else web.Response(status=404)
 
 
 @contextmanager
@@ -62,6 +72,8 @@ def counting(takes_s: float = 0.02) -> Iterator[Counting]:
         app = web.Application(client_max_size=2**24)
         app.router.add_post("/generate", server.generate)
         app.router.add_post("/flush_cache", server.flush)
+        app.router.add_get("/v1/loads", server.state)
+        app.router.add_get("/metrics", server.state)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         port = free_port("127.0.0.1")
@@ -116,6 +128,21 @@ def test_the_cache_is_flushed_before_each_measured_step_and_the_answer_kept() ->
         sent = send(asked, server.url)
     assert server.flushed == 2
     assert sent.flushes == {"conc1-in8": "HTTP 200: Cache flushed.", "conc2-in8": "HTTP 200: Cache flushed."}
+
+
+def test_the_cache_is_asked_for_after_the_flush() -> None:
+    asked = config(input_tokens=[8], output_tokens=1, concurrency=[1], requests=1, warmup=0)
+    with counting(0.0) as server:
+        server.loads = {"loads": [{"num_used_tokens": 0, "num_running_reqs": 0, "num_waiting_reqs": 0}]}
+        server.metrics = 'sglang:kv_evictable_tokens{tp_rank="0"} 5120.0'
+        told = send(asked, server.url).caches["conc1-in8"]
+        server.loads, server.metrics, server.flush_status = None, None, 400
+        untold = send(asked, server.url)
+    assert told == CacheState(
+        flushed=True, used_tokens=0, running=0, waiting=0, evictable_tokens=5120, source="/v1/loads and /metrics"
+    )
+    assert untold.caches["conc1-in8"] == CacheState(flushed=False)
+    assert untold.flushes["conc1-in8"] == "HTTP 400: Flush cache failed."
 
 
 def test_an_open_loop_sends_at_its_times_whatever_the_server_does() -> None:

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from specbench.nvml import GpuReading
+from specbench import telemetry as module
+from specbench.nvml import GpuReading, MemoryReading
 from specbench.nvml import reader as nvml_reader
 from specbench.telemetry import Telemetry
 
@@ -36,6 +37,42 @@ def test_all_gpus_are_sampled_with_their_phase_until_the_end() -> None:
     assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)
     after = len(telemetry.samples)
     assert len(telemetry.samples) == after  # the thread has ended
+
+
+def test_while_starting_every_level_of_memory_is_kept_with_its_beginning_and_its_end() -> None:
+    """Whole samples come once a minute here: what is seen between them is seen by the quick look."""
+    levels = [10, 10, 10, 20, 20, 20, 30]
+    looks: list[int] = []
+    done = threading.Event()
+
+    def memory() -> list[MemoryReading]:
+        looks.append(levels[min(len(looks), len(levels) - 1)])
+        if len(looks) > len(levels) + 3:
+            done.set()
+        return [MemoryReading(0, looks[-1], 100 - looks[-1], 100)]
+
+    with Telemetry(60.0, lambda: [reading(0, looks[-1] if looks else 10)], memory=memory) as telemetry:
+        telemetry.phase("start")
+        assert done.wait(30)
+        telemetry.phase("ready")
+    start = [s for s in telemetry.samples if s.phase == "start"]
+    assert [s.used_bytes for s in start] == [10, 10, 20, 20, 30, 30]
+    assert [s.power_w for s in start[1:]] == [None] * 5  # memory alone
+    assert [s.t_s for s in start] == sorted(s.t_s for s in start)
+    assert telemetry.samples[-1].phase == "ready"
+    count = len(looks)
+    assert telemetry.words == ("NVML every 60 s, all GPUs; while starting memory every 1 to 10 ms, changes only")
+    assert len(looks) == count  # ready: no quick look any more
+
+
+def test_a_run_of_many_hours_is_thinned_and_marks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_SAMPLES", 10)
+    telemetry = Telemetry(60.0, lambda: [reading(0, 1)])
+    telemetry._sample(mark=True)
+    for _ in range(9):
+        telemetry._sample()
+    assert len(telemetry.samples) == 5  # the mark and every second one of the nine
+    assert telemetry.words.startswith("NVML every 60 s, thinned to every 120 s, all GPUs")
 
 
 def test_a_lost_gpu_ends_the_samples_not_the_run() -> None:

@@ -49,8 +49,10 @@ def is_batch(line: bytes) -> bool:
 
 
 def is_other_request(line: bytes) -> bool:
-    """The access log of anything but a native request; looks at the server's health do not count."""
-    return b'HTTP/1.1" ' in line and b"INFO: " in line and not (b'"GET /health' in line or b'"POST /generate ' in line)
+    """The access log of anything but a native request; looks at the server's health and metrics do not count."""
+    if not (b'HTTP/1.1" ' in line and b"INFO: " in line):
+        return False
+    return not any(known in line for known in (b'"GET /health', b'"GET /metrics', b'"POST /generate '))
 
 
 def is_generate_request(line: bytes) -> bool:
