@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
         *("preflight", "headroom"),
     ),
-    "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies"),
+    "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies", "spent"),
     "show": (
         *(
             "scratch",

@@ -119,7 +119,26 @@ def _run(point: PointResult, study: Study | None) -> dict[str, Any]:
             "served": study.served if study else None,
         },
         "finding": study.diagnosis.findings[0].id if study and study.diagnosis.findings else None,
+        "seconds": _seconds(study),
         "error": point.error,
+    }
+
+
+def _seconds(study: Study | None) -> dict[str, float | None] | None:
+    """Where the time of a run went, on this machine."""
+    if study is None:
+        return None
+    from ..spent import spent
+
+    time = spent(study.folder, study.record)
+    return {
+        "engine_start": time.start_s,
+        "warmup": time.warmup_s,
+        "measured": time.measured_s,
+        "engine_stop": time.stop_s,
+        "specbench": time.own_s,
+        "whole_run": time.run_s,
+        "diagnosis": time.diagnosis_s,
     }
 
 

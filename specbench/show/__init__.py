@@ -10,6 +10,7 @@ from .run import headline, notes, overview, served_table
 from .serving import course, latency, log_tail
 from .shown import Cell, Shown, table
 from .story import opening
+from .time_spent import time_spent
 
 __all__ = [
     "Cell",
@@ -32,6 +33,7 @@ __all__ = [
     "runs_verdict",
     "served_table",
     "table",
+    "time_spent",
     "unread_lines",
     "what_if",
 ]
