@@ -33,15 +33,15 @@ LOG = """\
 """
 
 
-def write_record(folder: Path, streams: int, chunks: int, gap_s: float) -> RunRecord:
-    """One step of `streams` clients; each chunk of 1 to 7 tokens, a little jitter, seeded."""
+def write_record(folder: Path, streams: int, chunks: int, gap_s: float, first_s: float = 0.2) -> RunRecord:
+    """One step of `streams` clients; chunks of 1 to 7 tokens from `first_s` on, a little jitter, seeded."""
     source = random.Random(0)
     config = RunConfig.model_validate(
         {"name": "fidelity", "engine": {"version": "0.5.16"}, "model": "m", "gpu": {"name": "h200"}}
     )
     traces = []
     for index in range(streams):
-        at_s, row = 0.2 + 0.002 * index, []
+        at_s, row = first_s + 0.002 * index, []
         for _ in range(chunks):
             row.append((round(at_s, 6), source.randint(1, 7)))
             at_s += gap_s * source.uniform(0.9, 1.1)

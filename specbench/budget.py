@@ -34,14 +34,19 @@ def predict(
     pre_bytes: Interval | None = None,
     post_bytes: Interval | None = None,
     free: FreeMemory | None = None,
+    passed_fraction: float | None = None,
 ) -> MemoryBudget:
     """The budget of one rank.
 
     `pre_bytes`, `post_bytes`: free before the weights load and when the pools are sized, smallest rank; or `free`,
-    which `measured_free` makes of a log's figures. Without them everything comes from the configuration. ConfigError
-    or SpecError when the configuration cannot be sized.
+    which `measured_free` makes of a log's figures. Without them everything comes from the configuration. With
+    `gpu.emulate` the configuration alone gives the budget of the emulated card; measured memory is that of the real
+    one, to which the fraction on the command line applies: `passed_fraction`, where a log shows it. ConfigError or
+    SpecError when the configuration cannot be sized.
     """
     resolved = settings(config, model, gpu)
+    if free is not None or pre_bytes is not None:
+        resolved = resolved.passed(passed_fraction)
     slot, cell = units(resolved)
     wanted = demand(resolved, slot, cell)
     begin = start(resolved, pre_bytes=pre_bytes, post_bytes=post_bytes, free=free)
@@ -70,6 +75,7 @@ def _budget(case: Case) -> MemoryBudget:
         basis=case.start.basis,
         free=case.start.free,
         requested_running_requests=resolved.config.memory.max_running_requests,
+        emulation=resolved.emulation,
         left=_left(case),
         terms=terms(case, slack),
         limits=limits(case),
@@ -97,6 +103,7 @@ def _refused_by_arguments(case: Case, refusal: checks.Refusal) -> MemoryBudget:
         basis=case.start.basis,
         free=case.start.free,
         requested_running_requests=resolved.config.memory.max_running_requests,
+        emulation=resolved.emulation,
         left=None,
         terms={name: PredictedTerm(term=name, bytes=None, formula=why, numbers="", rule=rule) for name in names},
         limits={name: PredictedLimit(limit=name, value=None, formula=why, numbers="", rule=rule) for name in LIMITS},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .terms import Basis, Limit, Term, Verdict
-from .units import Interval
+from .units import GIB, Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,40 @@ class FreeMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Emulation:
+    """A larger card that stands for a smaller one: two fractions, of which only one is on the command line."""
+
+    card: str  # the emulated one, in words: RTX PRO 6000
+    host: str  # the card that is there: H200
+    ranks: int
+    asked: float  # the fraction as on the emulated card
+    asked_source: str  # given, or the engine's default for the emulated card
+    passed: float  # the fraction that the server gets: the same budget in bytes, of the larger card
+    card_free_bytes: int  # free before loading on a rank, as the engine takes it; the GPU table's
+    host_free_bytes: int
+    host_source: str  # the GPU table, or measured
+    not_emulated: tuple[str, ...]  # what differs all the same, a sentence each
+
+    @property
+    def banner(self) -> str:
+        return f"emulated budget of {self.card} on {self.host}"
+
+    @property
+    def room_bytes(self) -> int:
+        """What the larger card has beyond the smaller one: none of it is in the budget."""
+        return self.host_free_bytes - self.card_free_bytes
+
+    @property
+    def arithmetic(self) -> str:
+        """'0.75 × 94.3063 GiB = 70.7297 GiB = 0.50814020 × 139.1933 GiB'."""
+        budget = self.asked * self.card_free_bytes / GIB
+        return (
+            f"{self.asked:g} × {self.card_free_bytes / GIB:.4f} GiB = {budget:.4f} GiB = "
+            f"{self.passed:.8f} × {self.host_free_bytes / GIB:.4f} GiB"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBudget:
     """What should happen. Exact figures have an interval of width zero."""
 
@@ -69,6 +103,7 @@ class MemoryBudget:
     engine_error: str | None  # the text this engine version would raise, when refused
     warnings: tuple[str, ...] = ()
     rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
+    emulation: Emulation | None = None  # None: the card is itself
     left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at
     details: Mapping[str, Interval] = field(
         default_factory=dict

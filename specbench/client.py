@@ -26,12 +26,21 @@ CLOSED = "the server closed or refused it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What goes out."""
+    """What goes out. Its body is written when this is made, ahead of sending: not while other requests are timed."""
 
     input_ids: list[int]
     max_new_tokens: int
     headers: Mapping[str, str]
     timeout_s: float
+    payload: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        body = {
+            "input_ids": self.input_ids,
+            "stream": True,
+            "sampling_params": {"temperature": 0, "max_new_tokens": self.max_new_tokens, "ignore_eos": True},
+        }
+        object.__setattr__(self, "payload", json.dumps(body, separators=(",", ":")).encode())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,18 +60,12 @@ class Received:
 
 async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Received:
     """Sends one request and waits for its end. Failures are values, only cancellation is raised."""
-    body = {
-        "input_ids": sent.input_ids,
-        "stream": True,
-        "sampling_params": {"temperature": 0, "max_new_tokens": sent.max_new_tokens, "ignore_eos": True},
-    }
-    payload = json.dumps(body, separators=(",", ":")).encode()
     timeout = aiohttp.ClientTimeout(total=sent.timeout_s)
     got, events = Received(sent_unix_s=time.time()), Events()
     began = time.perf_counter()
     headers = {"Content-Type": "application/json", SENT: f"{got.sent_unix_s:.6f}", **sent.headers}
     try:
-        async with session.post(f"{url}/generate", data=payload, headers=headers, timeout=timeout) as response:
+        async with session.post(f"{url}/generate", data=sent.payload, headers=headers, timeout=timeout) as response:
             got.http_status = response.status
             if response.status == 200:
                 await _read_stream(response.content, events, began)

@@ -75,7 +75,11 @@ class EngineSection(Section):
 class GpuSection(Section):
     name: Text = Field(description="a row of data/gpus.yaml, e.g. h200")
     count: Count = Field(1, description="the number of GPUs that the server may use")
-    emulate: Text | None = Field(None, description="a smaller card of data/gpus.yaml, whose budget the engine is given")
+    emulate: Text | None = Field(
+        None,
+        description="a smaller card of data/gpus.yaml, whose budget the engine is given: mem_fraction_static is then "
+        "the share on that card, and the server is passed the share of the larger one that gives as many bytes",
+    )
 
 
 class ParallelSection(Section):

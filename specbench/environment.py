@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from .config import RunConfig
+from .emulating import Emulating
 from .machine import gpus
 from .paths import DATA, exists, expanded
+from .preflight import Checked
 from .record_writer import sha256_text
 from .recorded import AsRecorded
 
@@ -23,12 +26,13 @@ def environment(
     gpu_telemetry: str,
     gpu_memory_after: str | None,
     replayed: AsRecorded | None,
-    installed: str | None,
+    checked: Checked,
+    emulated: Emulating | None = None,
 ) -> dict[str, Any]:
     """The content of env.json. Unknown facts are None.
 
     `machine` is where the figures come from: of a replay the machine on which it was recorded. The machine that played
-    it is in `replay`. `installed` is the version of the engine that was found for a real start.
+    it is in `replay`. `checked` is what was found of the engine before a real start.
     """
     from . import __version__
 
@@ -41,12 +45,14 @@ def environment(
             "name": config.engine.name,
             "version": config.engine.version,
             "version_from": "the configuration",
-            "installed": installed,
+            "installed": checked.installed,
             "python": config.engine.python or sys.executable,
+            "capabilities": _capabilities(checked),
         },
         "machine": _machine() if replayed is None else replayed.record.env.get("machine"),
         "environment": dict(config.engine.env),
         "simulated_acceptance": None if replayed is None else replayed.record.env.get("simulated_acceptance"),
+        "emulation": _emulation(replayed, emulated),
         "gpu_telemetry": gpu_telemetry,
         "gpu_memory_after": gpu_memory_after,
         "argv_sha256": sha256_text("\0".join(argv)),
@@ -57,6 +63,30 @@ def environment(
         },
         "replay": None if replayed is None else _replay(config, replayed),
     }
+
+
+def _capabilities(checked: Checked) -> dict[str, Any] | None:
+    """What the installed engine was found to have; None: no engine of this machine was started."""
+    engine = checked.engine
+    if engine is None or engine.has is None:
+        return None
+    has = engine.has
+    return {
+        "algorithms": None if has.algorithms is None else list(has.algorithms),
+        "flags": None if has.flags is None else len(has.flags),
+        "known_from": has.source,
+        "plugins": list(engine.plugins),
+    }
+
+
+def _emulation(replayed: AsRecorded | None, emulated: Emulating | None) -> dict[str, Any] | None:
+    """Both fractions and the arithmetic between them; None: no other card is emulated."""
+    if replayed is not None:
+        recorded = replayed.record.env.get("emulation")
+        return recorded if isinstance(recorded, dict) else None
+    if emulated is None:
+        return None
+    return {**dataclasses.asdict(emulated.emulation), "arithmetic": emulated.emulation.arithmetic}
 
 
 def _replay(config: RunConfig, replayed: AsRecorded) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from .engines.sglang.demand import Rest, rest, rest_gib
 from .engines.sglang.offsets import known_offsets
 from .engines.sglang.resolve import Settings
 from .errors import ConfigError
+from .specs import load_gpu
 from .terms import Basis
 from .units import Interval
 
@@ -61,14 +62,14 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
             "Give the free memory that a log shows: --pre-gib and --post-gib."
         )
     ranks = config.parallel.tp_size * config.parallel.pp_size
-    known = settings.gpu.free_before_load(ranks)
+    known, emulation = settings.gpu.free_before_load(ranks), settings.emulation
     offsets = known_offsets(settings.version, settings.algorithm, config.parallel.tp_size, config.gpu.name)
     counted = _plus(weights, draft) if settings.rule.draft_loads_first else weights
 
     def at(logged: int, loaded: int, pre_offset: int, post_offset: int) -> tuple[int, int]:
-        return logged + pre_offset, logged - loaded - post_offset
+        return logged + pre_offset, logged - loaded - offsets.beside - post_offset
 
-    before = known.bytes
+    before = known.bytes if emulation is None else _emulated(settings, known.bytes, ranks)
     pre_point, post_point = at(before.point, counted.point, offsets.pre.point, offsets.post.point)
     # Least is left with little free, heavy weights, a high `pre` (the slack is a share of it), a low `post`.
     pre_low, post_low = at(before.low, counted.high, offsets.pre.high, offsets.post.high)
@@ -79,7 +80,8 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
         free=FreeMemory(
             pre=Interval(min(pres), pre_point, max(pres)),
             post=Interval(min(posts), post_point, max(posts)),
-            source=f"GPU table, {settings.gpu.name}, {ranks} GPU{'s' if ranks > 1 else ''}: {known.source}",
+            source=f"GPU table, {settings.gpu.name}, {ranks} GPU{'s' if ranks > 1 else ''}: {known.source}"
+            + (f"; {emulation.banner}: {emulation.arithmetic}" if emulation else ""),
         ),
         rest=Rest(
             low_gib=rest_gib(settings, pre_low, post_low),
@@ -88,6 +90,17 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
         ),
         weights=weights,
         draft_weights=draft,
+    )
+
+
+def _emulated(settings: Settings, card: Interval, ranks: int) -> Interval:
+    """Of an emulated card the budget is what was chosen; unsure is only how much the real card has free."""
+    host = load_gpu(settings.config.gpu.name).free_before_load(ranks).bytes
+    share = card.point / host.point
+    return Interval(
+        card.point - round((host.point - host.low) * share),
+        card.point,
+        card.point + round((host.high - host.point) * share),
     )
 
 

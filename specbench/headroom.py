@@ -21,8 +21,6 @@ from .units import GIB, format_gib
 
 #: The least that an engine's CUDA context and libraries take before the weights load (an H200: 0.67 GiB).
 _CONTEXT_LOW_BYTES = GIB // 4
-#: How far a card's total may be from the table's and still be that card.
-_SAME_TOTAL = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +84,7 @@ def why_impossible(config: RunConfig, use: InUse) -> str | None:
         card = load_gpu(config.gpu.name)
     except ConfigError:
         return None
-    if abs(use.total_bytes / card.total_bytes - 1) > _SAME_TOTAL:
+    if not card.is_total(use.total_bytes):
         return None  # another card: its figures are not those of the table, which `preflight` says
     predicted = card.free_before_load(config.parallel.tp_size * config.parallel.pp_size).bytes
     missing = predicted.low - (use.free_bytes - _CONTEXT_LOW_BYTES)

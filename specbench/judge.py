@@ -21,7 +21,7 @@ def budgets(config: RunConfig, report: PoolReport) -> dict[Basis, MemoryBudget]:
     found: dict[Basis, MemoryBudget] = {"config": predict(config)}
     free = logged_free(config, report)
     if free is not None:
-        found["measured"] = predict(as_resolved(config, report), free=free)
+        found["measured"] = predict(as_resolved(config, report), free=free, passed_fraction=passed(config, report))
     return found
 
 
@@ -41,13 +41,21 @@ def logged_free(config: RunConfig, report: PoolReport) -> FreeMemory | None:
 
 
 def as_resolved(config: RunConfig, report: PoolReport) -> RunConfig:
-    """The configuration with the static fraction that the engine resolved, when the given one does not tell it."""
+    """The configuration with the static fraction that the engine resolved, when none was given.
+
+    With `gpu.emulate` the engine tells the fraction that it was passed, which is not that of the emulated card.
+    """
     fraction = report.requested.get("mem_fraction_static")
-    told = config.memory.mem_fraction_static is not None and config.gpu.emulate is None
-    if told or not isinstance(fraction, float):
-        return config
-    # The engine was started with the fraction that emulates the smaller card: it must not be scaled once more.
-    return config.replace({"memory.mem_fraction_static": fraction, "gpu.emulate": None})
+    told = config.memory.mem_fraction_static is not None or config.gpu.emulate is not None
+    return (
+        config.replace({"memory.mem_fraction_static": fraction}) if isinstance(fraction, float) and not told else config
+    )
+
+
+def passed(config: RunConfig, report: PoolReport) -> float | None:
+    """The fraction on the command line of a server that emulates a smaller card, as its log shows it; else None."""
+    fraction = report.requested.get("mem_fraction_static")
+    return fraction if config.gpu.emulate is not None and isinstance(fraction, float) else None
 
 
 def _least(quantities: Iterable[Quantity]) -> Quantity | None:

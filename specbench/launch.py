@@ -235,6 +235,7 @@ def launch(
     *,
     log_path: Path,
     tick: Callable[[float], None] | None = None,
+    passed_fraction: float | None = None,
     gpus: Sequence[int] | None = None,
 ) -> Iterator[Server]:
     """Starts the configured server and waits for it. `tick` is called with the seconds waited so far. `gpus`: those
@@ -246,7 +247,7 @@ def launch(
     check_address(config)
     port = config.engine.port or free_port(host)
     server = Server(
-        server_argv(config, host, port),
+        server_argv(config, host, port, passed_fraction),
         host=host,
         port=port,
         log_path=log_path,
@@ -268,7 +269,7 @@ def _left_behind(event: dict[str, Any]) -> Iterator[str]:
         yield f"GPU MEMORY IS STILL HELD after the end of the server: {event['gpu_memory']}"
 
 
-def server_argv(config: RunConfig, host: str, port: int) -> list[str]:
+def server_argv(config: RunConfig, host: str, port: int, passed_fraction: float | None = None) -> list[str]:
     """The exact argument list: of the engine, or of the replay that stands in for it."""
     if config.engine.replay is not None:
         record = resolve(config.engine.replay, kind="engine.replay")
@@ -283,6 +284,7 @@ def server_argv(config: RunConfig, host: str, port: int) -> list[str]:
         draft_path=None if draft is None else _path_or_name(config, draft),
         host=host,
         port=port,
+        passed_fraction=passed_fraction,
     )
 
 

@@ -5,7 +5,6 @@ Everything is asked of the machine, nothing is assumed: what is missing is None 
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import json
 import os
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import nvml
+from .engines.sglang import capabilities
+from .engines.sglang.capabilities import Capabilities
 from .gpu_use import InUse
 
 _WORKBOOK_PACKAGES = ("jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "nvidia-ml-py", "nbval")
@@ -39,6 +40,9 @@ def own(folder):
     told = [written(folder, "_version.py") or written(folder, "version.py")]
     told = told if told[0] else beside or versions("sglang")[:1]
     return told[0] if len(told) == 1 else None
+def plugins():
+    groups = ("sglang.srt.plugins", "sglang.srt.platforms")
+    return sorted({point.name for group in groups for point in importlib.metadata.entry_points(group=group)})
 spec = importlib.util.find_spec("sglang")
 folders = list(spec.submodule_search_locations or []) if spec else []
 folder = next((f for f in folders if os.path.isfile(os.path.join(f, "launch_server.py"))), None)
@@ -47,6 +51,7 @@ print(json.dumps({
     "folder": folder,
     "sglang": folder and own(folder),
     "torch": next(iter(versions("torch")), None),
+    "plugins": plugins(),
 }))
 """
 
@@ -72,9 +77,11 @@ class EngineState:
     python: str  # the interpreter that was asked
     version: str | None
     torch: str | None
-    algorithms: tuple[str, ...] | None  # that this engine's source declares; None: could not be read
     reason: str | None  # why there is none
     is_missing: bool = False  # the interpreter answered, and has no sglang
+    folder: str | None = None  # of the package that would be imported
+    plugins: tuple[str, ...] = ()  # installed for it: they may add algorithms, flags and choices
+    has: Capabilities | None = None  # None: there is no engine
 
 
 def gpus() -> GpuState:
@@ -103,7 +110,7 @@ def gpu_use() -> tuple[InUse, ...] | str:
 
 
 def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> EngineState:
-    """SGLang as `python` sees it: version, and the algorithms its source declares. Nothing of it is imported.
+    """SGLang as `python` sees it: version, and what its source declares (see `capabilities`). Nothing is imported.
 
     `env`: variables on top of this environment, as the server will have them (a PYTHONPATH decides what is found).
     """
@@ -119,13 +126,12 @@ def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, t
         )
         told = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return EngineState(python=interpreter, version=None, torch=None, algorithms=None, reason=_why(error))
+        return EngineState(python=interpreter, version=None, torch=None, reason=_why(error))
     if told["folder"] is None:
         return EngineState(
             python=interpreter,
             version=None,
             torch=told["torch"],
-            algorithms=None,
             reason="sglang is not installed there",
             is_missing=True,
         )
@@ -133,9 +139,24 @@ def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, t
         python=interpreter,
         version=told["sglang"],
         torch=told["torch"],
-        algorithms=_algorithms(Path(told["folder"])),
         reason=None,
+        folder=told["folder"],
+        plugins=tuple(told["plugins"]),
+        has=capabilities.read(Path(told["folder"])),
     )
+
+
+def engine_help(
+    python: str | None = None, *, env: Mapping[str, str] | None = None, timeout_s: float = 300.0
+) -> Capabilities | str:
+    """What the engine's own --help tells, or why it told nothing. It imports the engine: up to a minute."""
+    argv = [python or sys.executable, "-m", "sglang.launch_server", "--help"]
+    wide = {**os.environ, **(env or {}), "COLUMNS": "10000"}  # argparse breaks lines where the terminal ends
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=True, env=wide)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return _why(error)
+    return capabilities.of_help(done.stdout)
 
 
 def _why(error: Exception) -> str:
@@ -144,26 +165,6 @@ def _why(error: Exception) -> str:
         return f"no answer within {error.timeout:g} s"
     said = (error.stderr or "").strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else []
     return said[-1] if said else f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _algorithms(folder: Path) -> tuple[str, ...] | None:
-    """Members of the enum SpeculativeAlgorithm, read from its source. None when the file is not as known."""
-    source = folder / "srt" / "speculative" / "spec_info.py"
-    try:
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name == "SpeculativeAlgorithm":
-            names = [
-                target.id
-                for statement in node.body
-                if isinstance(statement, ast.Assign)
-                for target in statement.targets
-                if isinstance(target, ast.Name) and target.id.isupper()
-            ]
-            return tuple(name for name in names if name != "NONE") or None
-    return None
 
 
 def packages() -> dict[str, str | None]:

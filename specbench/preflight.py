@@ -1,4 +1,4 @@
-"""Before a real start: does the interpreter have the engine that is asked for, and the machine the GPUs?
+"""Before a real start: does the interpreter have the engine and the flags that are asked for, the machine the GPUs?
 
 In: a RunConfig that names no replay. Out: the installed version, and notes for the record (another card than
 configured, a version that could not be read). LaunchError when the server could not be the configured one: its figures
@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from . import machine
 from .config import RunConfig
+from .engines.sglang.fits import misfits
 from .errors import ConfigError, LaunchError
 from .specs import GpuSpec, load_gpu
 from .units import MIB
 
-#: How far a card's total may be from the table's and still be that card.
-_SAME_TOTAL = 0.03
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+)?")
 _ANY_WORDS = frozenset({"nvidia", "geforce", "gb"})
 
@@ -31,12 +30,14 @@ class Checked:
 
     installed: str | None  # version of the engine; None: could not be read
     notes: tuple[str, ...]
+    engine: machine.EngineState | None = None  # None: no engine of this machine is started
 
 
 def preflight(config: RunConfig) -> Checked:
-    """LaunchError (two lines) when the engine, its version or GPUs are missing."""
+    """LaunchError (two lines) when the engine, its version, one of the flags asked for, or GPUs are missing."""
     found = machine.engine(config.engine.python, env=config.engine.env)
-    return Checked(installed=found.version, notes=(*_engine(config, found), *_gpus(config)))
+    version, flags, cards = _engine(config, found), _flags(config, found), _gpus(config)
+    return Checked(installed=found.version, notes=(*version, *cards, *flags), engine=found)
 
 
 def _engine(config: RunConfig, found: machine.EngineState) -> list[str]:
@@ -63,6 +64,29 @@ def _engine(config: RunConfig, found: machine.EngineState) -> list[str]:
         )
     built = f"sglang {found.version} ran (a development build), engine.version says {asked}"
     return [f"{built}; predicted by the rules of {config.engine.sizing} (engine.sizing)"]
+
+
+def _flags(config: RunConfig, found: machine.EngineState) -> list[str]:
+    """Algorithm, flags and choices, against the installed files. What cannot be known is a note, never a refusal."""
+    has = found.has
+    if has is None:
+        return []
+    lacking = [name for name, known in (("flags", has.flags), ("algorithms", has.algorithms)) if known is None]
+    notes = [
+        f"the {name} of the installed sglang could not be read from {found.folder}, so they were not checked"
+        for name in lacking
+    ]
+    wrong = misfits(config, has, f"sglang {found.version or config.engine.version} at {found.folder}")
+    if wrong and not config.engine.allow_refused and not found.plugins:
+        first, *more = wrong
+        raise LaunchError(f"{first}{f' And {len(more)} more: {_keys(more)}.' if more else ''}")
+    if wrong and not config.engine.allow_refused:
+        notes.append(f"plug-ins of sglang are installed ({', '.join(found.plugins)}), which may add what it lacks")
+    return notes + [" ".join(text.splitlines()) for text in wrong]
+
+
+def _keys(texts: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(text.partition(":")[0] for text in texts))
 
 
 def _same(installed: str, asked: str) -> bool:
@@ -138,4 +162,4 @@ def _is(gpu: machine.Gpu, wanted: GpuSpec) -> bool:
     sizeless = re.sub(r"\b\d+ GB\b", "", wanted.title)
     words = {word for word in re.findall(r"[a-z0-9]+", sizeless.lower()) if word not in _ANY_WORDS}
     has_words = words <= set(re.findall(r"[a-z0-9]+", gpu.name.lower()))
-    return has_words and abs(gpu.total_bytes / wanted.total_bytes - 1) <= _SAME_TOTAL
+    return has_words and wanted.is_total(gpu.total_bytes)

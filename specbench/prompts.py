@@ -17,4 +17,4 @@ LAST_ID = 31_000
 def token_ids(length: int, *, seed: int, step: str, index: int) -> list[int]:
     """`length` ids of request `index` of `step`. The same arguments give the same ids on every machine."""
     source = random.Random(f"{seed}/{step}/{index}")
-    return [source.randrange(FIRST_ID, LAST_ID) for _ in range(length)]
+    return source.choices(range(FIRST_ID, LAST_ID), k=length)

@@ -56,4 +56,5 @@ def _deciding(config: RunConfig) -> dict[str, Any]:
     data = config.to_sections()
     flat = {f"{section}.{key}": value for section in _SECTIONS for key, value in data[section].items()}
     flat |= {"model": data["model"], "engine.version": data["engine"]["version"], "gpu.name": data["gpu"]["name"]}
+    flat["gpu.emulate"] = data["gpu"]["emulate"]
     return flat

@@ -87,7 +87,7 @@ def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Ro
             prediction = budget.terms.get(term)
             predicted = prediction.bytes if prediction else None
             if term == "slack" and predicted is not None:
-                predicted = _shifted(predicted, _surplus(report, rank))
+                predicted = _shifted(predicted, _surplus(report, rank) + _larger_card(basis, budget))
             seen = _observed_term(term, target, draft)
             if term == "slack" and not _stands(budget, draft):
                 seen = _Seen()
@@ -157,6 +157,12 @@ def _surplus(report: PoolReport, rank: str) -> int:
     if rank not in report.pre:
         return 0
     return report.pre[rank].bytes - min(quantity.bytes for quantity in report.pre.values())
+
+
+def _larger_card(basis: Basis, budget: MemoryBudget) -> int:
+    """How much more the card that emulates has outside the budget; measured memory is that card's own already."""
+    emulation = budget.emulation
+    return emulation.room_bytes if emulation is not None and basis == "config" else 0
 
 
 def _shifted(interval: Interval, by: int) -> Interval:

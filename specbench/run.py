@@ -20,6 +20,7 @@ from pathlib import Path
 from .budget_types import MemoryBudget
 from .caveats import caveats
 from .config import RunConfig
+from .emulating import Emulating, emulating
 from .environment import environment
 from .errors import ConfigError, SpecError
 from .headroom import headroom
@@ -66,11 +67,12 @@ def run(
     _refuse_impossible(config, predicted(config))
     check_address(config)
     checked = preflight(config) if replayed is None else Checked(installed=None, notes=replayed.notes)
+    emulated = emulating(config) if replayed is None else None
     folder = out or new_run_folder(runs_root() / "single", _stamped(config.name))
     created = out is None
     try:
         with _sigterm_raises(), RecordWriter(folder / RECORD) as writer:
-            return _observe(config, writer, progress, notice or _unsaid, replayed, checked)
+            return _observe(config, writer, progress, notice or _unsaid, replayed, checked, emulated)
     except BaseException:
         if created:
             shutil.rmtree(folder, ignore_errors=True)
@@ -103,13 +105,15 @@ def _observe(
     notice: Callable[[str], None],
     replayed: AsRecorded | None,
     checked: Checked,
+    emulated: Emulating | None,
 ) -> RunRecord:
     writer.config(config)
     record = None if replayed is None else replayed.record
     room = headroom(config)
     for warning in room.warnings:
         notice(warning)
-    notes = list(dict.fromkeys((*checked.notes, *room.notes, *caveats(config), *_notes(config, record))))
+    told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *caveats(config))
+    notes = list(dict.fromkeys((*told, *_notes(config, record))))
     sending = Sending()
     timeout_s = config.engine.ready_timeout_s
 
@@ -120,7 +124,8 @@ def _observe(
                 progress(f"start: {watching.now()}", int(waited_s), int(timeout_s))
 
         began = time.perf_counter()
-        with launch(config, log_path=writer.log_path, tick=tick, gpus=room.gpus) as server:
+        passed = emulated.emulation.passed if emulated else None
+        with launch(config, log_path=writer.log_path, tick=tick, passed_fraction=passed, gpus=room.gpus) as server:
             start_s = time.perf_counter() - began
             writer.command(server.argv)
             if server.ready:
@@ -140,7 +145,7 @@ def _observe(
     for text in server.left_behind:
         notice(text)
     ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
-    env = environment(config, server.argv, watching.telemetry.words, server.gpu_memory, replayed, checked.installed)
+    env = environment(config, server.argv, watching.telemetry.words, server.gpu_memory, replayed, checked, emulated)
     writer.env({**env, "gpu_memory": server.gpu_use, "capture": watching.told()})
     if sending.traces:
         writer.requests(sending.traces)

@@ -25,7 +25,7 @@ from .workload import Step, steps_of
 if TYPE_CHECKING:
     import aiohttp
 
-    from .client import Received
+    from .client import Received, Sent
 
 #: phase or step, requests done, requests in all
 Progress = Callable[[str, int, int], None]
@@ -94,6 +94,7 @@ class _Sender:
         connector = http.TCPConnector(limit=0, force_close=True)
         async with http.ClientSession(connector=connector, read_bufsize=2**20) as session:
             for step in steps_of(self._workload):
+                asked = self._asked(step)  # ahead: neither between flush and requests nor in the time of the step
                 if self._on_step:
                     self._on_step(step.name)
                 if step.phase == "measured":
@@ -101,7 +102,7 @@ class _Sender:
                     if not self._replayed:
                         self._result.caches[step.name] = await self._cache(session, flushed)
                 began = time.perf_counter()
-                await self._step(session, step)
+                await self._step(session, step, asked)
                 self._result.phases[step.name] = round(time.perf_counter() - began, 6)
 
     async def _flush(self, session: aiohttp.ClientSession) -> tuple[bool, str]:
@@ -151,31 +152,42 @@ class _Sender:
         except (TimeoutError, aiohttp.ClientError, OSError):
             return None
 
-    async def _step(self, session: aiohttp.ClientSession, step: Step) -> None:
-        prompts = [
-            token_ids(step.input_tokens, seed=self._workload.seed, step=step.name, index=index)
+    def _asked(self, step: Step) -> list[Sent]:
+        """The requests of a step, in their order."""
+        from .client import Sent
+
+        load = {CONCURRENCY: str(step.concurrency)} if step.request_rate is None else {RATE: f"{step.request_rate:g}"}
+        return [
+            Sent(
+                input_ids=token_ids(step.input_tokens, seed=self._workload.seed, step=step.name, index=index),
+                max_new_tokens=step.max_new_tokens,
+                headers={STEP: step.name, INDEX: str(index), PHASE: step.phase, **load},
+                timeout_s=self._workload.request_timeout_s / (self._speed or 1.0),
+            )
             for index in range(step.requests)
         ]
+
+    async def _step(self, session: aiohttp.ClientSession, step: Step, asked: Sequence[Sent]) -> None:
         began = time.perf_counter()
         self._done = 0
         self._tell(step)
         if step.request_rate is not None:
             arrivals = _arrivals(step, self._workload.seed)
             await asyncio.gather(
-                *(self._later(session, step, index, prompts, began, at_s) for index, at_s in enumerate(arrivals))
+                *(self._later(session, step, index, asked, began, at_s) for index, at_s in enumerate(arrivals))
             )
             return
         waiting = iter(range(step.requests))
         clients = min(step.concurrency or 1, step.requests)
-        await asyncio.gather(*(self._client(session, step, waiting, prompts, began) for _ in range(clients)))
+        await asyncio.gather(*(self._client(session, step, waiting, asked, began) for _ in range(clients)))
 
     async def _client(
-        self, session: aiohttp.ClientSession, step: Step, waiting: Any, prompts: Sequence[list[int]], began: float
+        self, session: aiohttp.ClientSession, step: Step, waiting: Any, asked: Sequence[Sent], began: float
     ) -> None:
         """One client of the closed loop: the next request as soon as the one before has ended."""
         recorded_clock_s = 0.0  # at instant speed: where this client would stand in recorded time
         for index in waiting:
-            trace = await self._one(session, step, index, prompts[index], began, recorded_clock_s)
+            trace = await self._one(session, step, index, asked[index], began, recorded_clock_s)
             recorded_clock_s += trace.end_s or 0.0
 
     async def _later(
@@ -183,37 +195,26 @@ class _Sender:
         session: aiohttp.ClientSession,
         step: Step,
         index: int,
-        prompts: Sequence[list[int]],
+        asked: Sequence[Sent],
         began: float,
         at_s: float,
     ) -> None:
         """One arrival of the open loop, at its own time whatever the server does."""
         if self._speed is not None:
             await asyncio.sleep(max(0.0, began + at_s / self._speed - time.perf_counter()))
-        await self._one(session, step, index, prompts[index], began, at_s)
+        await self._one(session, step, index, asked[index], began, at_s)
 
     async def _one(
         self,
         session: aiohttp.ClientSession,
         step: Step,
         index: int,
-        prompt: list[int],
+        sent: Sent,
         began: float,
         recorded_clock_s: float,
     ) -> RequestTrace:
-        from .client import Sent, generate
+        from .client import generate
 
-        headers = {STEP: step.name, INDEX: str(index), PHASE: step.phase}
-        if step.request_rate is not None:
-            headers[RATE] = f"{step.request_rate:g}"
-        else:
-            headers[CONCURRENCY] = str(step.concurrency)
-        sent = Sent(
-            input_ids=prompt,
-            max_new_tokens=step.max_new_tokens,
-            headers=headers,
-            timeout_s=self._workload.request_timeout_s / (self._speed or 1.0),
-        )
         sent_s = time.perf_counter() - began
         got = await generate(session, self._url, sent)
         times = _recorded_times(got, sent_s, recorded_clock_s, self._speed)

@@ -32,6 +32,8 @@ _MODELS = DATA / "models"
 #: that were measured (an H200: 1.27 at TP1, 2.2 to 2.4 with NCCL), used for cards that were not.
 _GONE_ONE_GPU = (0.6, 1.2, 1.9)
 _GONE_SEVERAL_GPUS = (1.2, 2.2, 3.2)
+#: How far a card's total may be from the table's and still be that card.
+_SAME_TOTAL = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,10 +95,20 @@ class GpuSpec:
     title: str
     total_bytes: int  # as nvidia-smi shows
     listed: Mapping[int, FreeBeforeLoad]  # tensor-parallel size -> what is known
+    idle_free_bytes: int | None = None  # as NVML shows it with no process on the card; None: not recorded
 
     @property
     def total_mib(self) -> int:
         return self.total_bytes // MIB
+
+    def is_total(self, total_bytes: int) -> bool:
+        """Whether a card of that total can be this one: drivers show a little more or less."""
+        return abs(total_bytes / self.total_bytes - 1) <= _SAME_TOTAL
+
+    @property
+    def words(self) -> str:
+        """The name in a sentence: rtx-pro-6000 is RTX PRO 6000."""
+        return self.name.replace("-", " ").upper()
 
     def free_before_load(self, ranks: int) -> FreeBeforeLoad:
         """For `ranks` GPUs of one server; derived from the total when the table has no row for that number."""
@@ -252,7 +264,14 @@ def _gpus() -> dict[str, GpuSpec]:
 def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
     try:
         listed = {int(ranks): _free(known) for ranks, known in row.get("free_gib", {}).items()}
-        return GpuSpec(name=name, title=row["title"], total_bytes=row["total_mib"] * MIB, listed=listed)
+        idle = row.get("idle_free_mib")
+        return GpuSpec(
+            name=name,
+            title=row["title"],
+            total_bytes=row["total_mib"] * MIB,
+            listed=listed,
+            idle_free_bytes=None if idle is None else idle * MIB,
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise SpecError(
             f"data/gpus.yaml: {name}: {type(error).__name__}: {error}.\n"

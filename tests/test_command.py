@@ -111,7 +111,13 @@ def test_values_are_never_a_shells_business() -> None:
 def test_an_emulated_card_gets_its_share() -> None:
     config = run("0.5.12", gpu={"name": "h200", "emulate": "rtx-pro-6000"}, memory={"mem_fraction_static": 0.75})
     found = argv(config)
-    assert float(found[found.index("--mem-fraction-static") + 1]) == pytest.approx(0.50796, abs=1e-5)
+    assert float(found[found.index("--mem-fraction-static") + 1]) == pytest.approx(0.50814, abs=1e-6)
+
+
+def test_measured_memory_of_an_emulating_card_decides_the_fraction() -> None:
+    config = run("0.5.12", gpu={"name": "h200", "emulate": "rtx-pro-6000"}, memory={"mem_fraction_static": 0.75})
+    found = command(config, model_path="/m", draft_path=None, host="::1", port=30000, passed_fraction=0.51)
+    assert found[found.index("--mem-fraction-static") + 1] == "0.51"
 
 
 def test_every_memory_and_speculative_key_has_a_flag() -> None:

@@ -28,7 +28,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
-        *("preflight", "headroom"),
+        *("preflight", "headroom", "emulating"),
     ),
     "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies", "spent"),
     "show": (

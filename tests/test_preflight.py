@@ -18,6 +18,35 @@ from specbench.preflight import preflight
 MIB = 1024 * 1024
 H200 = ("NVIDIA H200", 143771)
 
+#: A server's argument definitions, in the form of the releases up to 0.5.12.
+SERVER_ARGS = """
+BACKENDS = ["triton", "flashinfer", "fa3"]
+class ServerArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--model-path", "--model", type=str)
+        parser.add_argument("--host", type=str)
+        parser.add_argument("--port", type=int)
+        parser.add_argument("--tp-size", "--tensor-parallel-size", type=int)
+        parser.add_argument("--mem-fraction-static", type=float)
+        parser.add_argument("--speculative-algorithm", type=str)
+        parser.add_argument("--attention-backend", choices=BACKENDS)
+        parser.add_argument("--cuda-graph-bs", type=int, nargs="+")
+        parser.add_argument("--enable-metrics", action="store_true")
+        parser.add_argument("--enable-metrics-for-all-schedulers", action="store_true")
+        parser.add_argument("--disable-piecewise-cuda-graph", action="store_true")
+        parser.add_argument("--device", type=str)
+        parser.add_argument("--nnodes", type=int)
+"""
+ALGORITHMS = """
+class SpeculativeAlgorithm(Enum):
+    DFLASH = auto()
+    EAGLE = auto()
+    NGRAM = auto()
+    NONE = auto()
+    aliases = {"NEXTN": EAGLE}
+"""
+
 
 def engine_folder(folder: Path, version: str | None, *, written: str | None = None) -> Path:
     """A site folder with a package of the engine's name, its metadata, and the file that its build writes."""
@@ -25,6 +54,9 @@ def engine_folder(folder: Path, version: str | None, *, written: str | None = No
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
     (package / "launch_server.py").touch()
+    (package / "srt" / "speculative").mkdir(parents=True)
+    (package / "srt" / "server_args.py").write_text(SERVER_ARGS)
+    (package / "srt" / "speculative" / "spec_info.py").write_text(ALGORITHMS)
     if version is not None:
         (folder / "sglang.dist-info").mkdir()
         (folder / "sglang.dist-info" / "METADATA").write_text(
@@ -156,6 +188,102 @@ def test_an_early_release_writes_its_version_by_hand(tmp_path: Path, monkeypatch
     site = engine_folder(tmp_path, None)
     (site / "sglang" / "version.py").write_text('__version__ = "0.5.6.post2"\n')
     assert preflight(config(site, "0.5.6.post2")).installed == "0.5.6.post2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"speculative": {"algorithm": "ddtree"}},
+            (
+                "speculative.algorithm: DDTREE is not in ENGINE; it has DFLASH, EAGLE, NEXTN, NGRAM.\n"
+                "Nearest: DFLASH, or another engine (engine.python)."
+            ),
+        ),
+        (
+            {"args": {"disable_prefill_cuda_graph": True}},
+            (
+                "engine.args.disable_prefill_cuda_graph: ENGINE has no --disable-prefill-cuda-graph among its 15 "
+                "flags.\n"
+                "Nearest: --disable-piecewise-cuda-graph."
+            ),
+        ),
+        (
+            {"args": {"--attention-backend": "triton_attn"}},
+            (
+                "engine.args.--attention-backend: 'triton_attn' is no choice of --attention-backend in ENGINE.\n"
+                "Choices: triton, flashinfer, fa3. Nearest: triton."
+            ),
+        ),
+        (
+            {"args": {"enable-met": True}},
+            (
+                "engine.args.enable-met: --enable-met could be --enable-metrics, --enable-metrics-for-all-schedulers "
+                "of ENGINE.\nWrite the whole name."
+            ),
+        ),
+        (
+            {"memory": {"max_mamba_cache_size": 4}},
+            (
+                "memory.max_mamba_cache_size: ENGINE has no --max-mamba-cache-size among its 15 flags.\n"
+                "Nothing there is spelled like it: leave it out."
+            ),
+        ),
+        (
+            {"args": {"zzz": 1, "yyy": 2}},
+            (
+                "engine.args.zzz: ENGINE has no --zzz among its 15 flags.\n"
+                "Nothing there is spelled like it: leave it out. And 1 more: engine.args.yyy."
+            ),
+        ),
+    ],
+)
+def test_what_the_installed_engine_does_not_have_is_refused_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], told: str
+) -> None:
+    cards(monkeypatch, H200)
+    site = engine_folder(tmp_path, "0.5.12")
+    engine = {"args": changes.pop("args", {})}
+    asked = config(site, "0.5.12", **engine).to_sections() | changes
+    assert refused(RunConfig.model_validate(asked)) == told.replace("ENGINE", f"sglang 0.5.12 at {site}/sglang")
+    asked["engine"]["allow_refused"] = True  # to see the engine's own error
+    (note,) = preflight(RunConfig.model_validate(asked)).notes[:1]
+    assert note.startswith(told.partition(":")[0])
+
+
+def test_flags_that_it_has_in_any_spelling_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    args = {"cuda_graph_bs": [1, 2], "--attention-backend": "fa3", "enable-metrics-for": True, "off": None}
+    site = engine_folder(tmp_path, "0.5.12")
+    asked = config(site, "0.5.12", args=args).replace({"speculative.algorithm": "nextn", "parallel.tp_size": 2})
+    checked = preflight(asked)
+    assert checked.notes == ()
+    assert checked.engine and checked.engine.has and checked.engine.has.algorithms
+    assert checked.engine.has.algorithms == ("DFLASH", "EAGLE", "NGRAM", "NEXTN")
+
+
+def test_what_cannot_be_read_is_a_note_and_refuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    site = engine_folder(tmp_path, "0.5.12")
+    (site / "sglang" / "srt" / "server_args.py").write_text("class ServerArgs(:\n")
+    (site / "sglang" / "srt" / "speculative" / "spec_info.py").unlink()
+    asked = config(site, "0.5.12", args={"zzz": 1}).replace({"speculative.algorithm": "DDTREE"})
+    assert [note.partition(" could")[0] for note in preflight(asked).notes] == [
+        "the flags of the installed sglang",
+        "the algorithms of the installed sglang",
+    ]
+
+
+def test_with_a_plug_in_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    site = engine_folder(tmp_path, "0.5.12")
+    plug_in = site / "tree_spec-1.0.dist-info"
+    plug_in.mkdir()
+    (plug_in / "METADATA").write_text("Name: tree-spec\nVersion: 1.0\n")
+    (plug_in / "entry_points.txt").write_text("[sglang.srt.plugins]\ntree = tree_spec:register\n")
+    notes = preflight(config(site, "0.5.12").replace({"speculative.algorithm": "DDTREE"})).notes
+    assert notes[0] == "plug-ins of sglang are installed (tree), which may add what it lacks"
+    assert notes[1].startswith("speculative.algorithm: DDTREE is not in sglang 0.5.12 at ")
 
 
 def test_missing_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

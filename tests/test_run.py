@@ -127,6 +127,9 @@ def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path, monkey
     assert record.env["inputs_sha256"]["model"] is not None
     assert record.env["gpu_telemetry"].startswith(("NVML", "no NVML on this machine: "))
     assert record.env["engine"]["installed"] == "0.5.16"
+    known_from = f"the source files in {tmp_path}/site/sglang"  # the stand-in has none of them
+    unread = {"algorithms": None, "flags": None, "known_from": known_from, "plugins": []}
+    assert record.env["engine"]["capabilities"] == unread
     assert record.status.notes[0].startswith("ANOTHER CARD: this machine has NVIDIA L4 (23,034 MiB); ")
 
 

@@ -1,12 +1,19 @@
-"""`specbench doctor`: what this machine can do."""
+"""`specbench doctor`: what this machine can do, and what the installed engine has."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import ConfigError
 from .options import JsonOption
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..machine import EngineState
 
 #: SGLang's default port; specbench itself takes a free one.
 _DEFAULT_PORT = 30000
@@ -14,18 +21,31 @@ _DEFAULT_PORT = 30000
 
 def doctor(
     python: Annotated[
-        str | None, typer.Option("--python", help="Interpreter that has the engine. Default: this one.")
+        str | None,
+        typer.Option("--engine", "--python", metavar="PYTHON", help="Interpreter that has the engine. Default: this."),
     ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env", metavar="NAME=VALUE", help="A variable for the engine alone (repeatable), as engine.env."
+        ),
+    ] = None,
+    thorough: Annotated[
+        bool,
+        typer.Option("--thorough", help="Ask the engine's own --help as well, which imports it: up to a minute."),
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Say what this machine can do: Python, packages, GPUs, the engine and its algorithms, free memory, ports.
+    """Say what this machine can do: Python, packages, GPUs, the engine with its algorithms and flags, ports.
 
-    Example: specbench doctor --python /opt/sglang/bin/python
+    Example: specbench doctor --engine /opt/sglang/bin/python --env PYTHONPATH=/opt/sglang/site
     """
     from .. import machine
 
+    env = _variables(variables or [])
     gpu_state, in_use = machine.gpus(), machine.gpu_use()
-    engine = machine.engine(python)
+    engine = machine.engine(python, env=env)
+    found = _engine(engine, machine.engine_help(python, env=env) if thorough and engine.has else None)
     packages = machine.packages()
     port_free = machine.port_is_free(_DEFAULT_PORT)
     can = {
@@ -45,7 +65,7 @@ def doctor(
             "gpu_memory_in_use": None if isinstance(in_use, str) else [asdict(use) for use in in_use],
             "driver": gpu_state.driver,
             "gpu_reason": gpu_state.reason,
-            "engine": {"name": "sglang", **asdict(engine)},
+            "engine": found,
             "default_port": {"port": _DEFAULT_PORT, "free": port_free},
             "can": can,
         }
@@ -74,15 +94,77 @@ def doctor(
         table.add_row("GPU", f"[yellow]none[/]: {escape(gpu_state.reason)}")
     if gpu_state.driver:
         table.add_row("driver", gpu_state.driver)
-    if engine.version:
-        known = ", ".join(engine.algorithms) if engine.algorithms else "could not be read from its source"
-        table.add_row("sglang", f"{engine.version}, torch {engine.torch or 'not installed'}")
-        table.add_row("algorithms", known)
-    else:
-        table.add_row("sglang", f"[yellow]none[/]: {escape(engine.reason or 'unknown')}")
+    _add_engine(table, found)
     table.add_row(f"port {_DEFAULT_PORT}", "free" if port_free else "taken (specbench picks a free one)")
     console = Console()
     console.print(table)
     console.print()
     for ability, possible in can.items():
         console.print(f"{'[green]yes[/]' if possible else '[red]no [/]'}  {ability}")
+
+
+def _variables(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigError(
+                f"--env: got {text[:80]!r}.\nExpected NAME=VALUE, e.g. --env PYTHONPATH=/opt/sglang/site."
+            )
+        found[name] = value
+    return found
+
+
+def _engine(state: EngineState, told: Any) -> dict[str, Any]:
+    """The engine as the JSON document has it. Unknown is None."""
+    from ..engines.sglang.fits import lacking
+
+    has = state.has
+    flags = has.flags if has else None
+    algorithms = has.algorithms if has else None
+    source = has.source if has else None
+    asked: dict[str, Any] | None = None
+    if isinstance(told, str):
+        asked = {"algorithms": None, "flags": None, "reason": told}
+    elif told is not None:
+        count = None if told.flags is None else len(told.flags)
+        asked = {"algorithms": told.algorithms, "flags": count, "reason": None}
+        if flags is None and told.flags is not None:
+            flags, source = told.flags, told.source
+        algorithms = algorithms or told.algorithms
+    return {
+        "name": "sglang",
+        "python": state.python,
+        "version": state.version,
+        "torch": state.torch,
+        "reason": state.reason,
+        "is_missing": state.is_missing,
+        "folder": state.folder,
+        "plugins": list(state.plugins),
+        "algorithms": None if algorithms is None else list(algorithms),
+        "flags": None if flags is None else len(flags),
+        "known_from": source,
+        "lacks": None if flags is None else lacking(flags),
+        "help": asked,
+    }
+
+
+def _add_engine(table: Table, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    if found["folder"] is None:
+        table.add_row("sglang", f"[yellow]none[/]: {escape(found['reason'] or 'unknown')}")
+        return
+    version = found["version"] or "[yellow]version unknown[/] (set engine.version to the release that it is)"
+    table.add_row("sglang", f"{version}, torch {found['torch'] or 'not installed'}, in {escape(found['folder'])}")
+    unread = "[yellow]could not be read[/] from its source; --thorough asks the engine itself"
+    table.add_row("algorithms", ", ".join(map(escape, found["algorithms"])) if found["algorithms"] else unread)
+    table.add_row("flags", f"{found['flags']:,}" if found["flags"] else unread)
+    if found["lacks"] is not None:
+        lacks = ", ".join(f"{key} ({flag})" for key, flag in found["lacks"].items())
+        table.add_row("keys without flag", escape(lacks) or "none: every key of a params file has its flag there")
+    if found["plugins"]:
+        table.add_row("plug-ins", f"{escape(', '.join(found['plugins']))}: may add algorithms, flags and choices")
+    if found["help"] is not None:
+        asked = found["help"]
+        table.add_row("its --help", escape(asked["reason"] or f"{asked['flags'] or 'no'} flags"))

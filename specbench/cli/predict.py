@@ -80,4 +80,6 @@ def _remedies(config: RunConfig, budget: MemoryBudget, wanted: int) -> tuple[Rem
     from ..diagnose.remedies import Situation, remedies
 
     free = budget.free if budget.basis == "measured" else None
-    return remedies(Situation(config=config, budget=budget, free=free, wanted_requests=wanted, graphs_bytes=0))
+    return remedies(
+        Situation(config=config, budget=budget, free=free, wanted_requests=wanted, passed_fraction=None, graphs_bytes=0)
+    )

@@ -9,6 +9,7 @@ from typing import Any
 from ..budget_types import FreeMemory, MemoryBudget
 from ..config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
+from ..judge import passed
 from ..record_types import RequestTrace
 from ..terms import Basis, Limit, Status
 from .remedies import Situation, longer_requests, remedies
@@ -80,6 +81,7 @@ class Case:
             budget=self.budget,
             free=self.free,
             wanted_requests=wanted,
+            passed_fraction=passed(self.config, self.pools),
             graphs_bytes=graphs // ranks,
         )
 

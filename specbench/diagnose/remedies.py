@@ -39,6 +39,7 @@ class Situation:
     budget: MemoryBudget  # on the better basis that there is
     free: FreeMemory | None  # the logged free memory; None: only the configuration is known
     wanted_requests: int
+    passed_fraction: float | None  # on the command line of a server that emulates a smaller card; else None
     graphs_bytes: int  # as logged; 0 when not logged (then LEAST_SLACK_BYTES stands for them)
 
 
@@ -108,7 +109,10 @@ def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "s
         # Other weights per rank mean other free memory than the log's: then only the configuration is left to go by.
         moved = any(key.startswith(("parallel.", "speculative.algorithm", "gpu.")) for key in change.set)
         basis: Basis = "config" if moved or situation.free is None else "measured"
-        budget = predict(config, free=situation.free) if basis == "measured" else predict(config)
+        if basis == "measured":
+            budget = predict(config, free=situation.free, passed_fraction=_passed(situation, config))
+        else:
+            budget = predict(config)
     except SpecbenchError:
         return None
     running = _point(budget, "running_requests")
@@ -122,8 +126,8 @@ def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "s
     tokens = _point(budget, "kv_tokens")
     if tokens is None or tokens < _needed_tokens(config, change.wanted):
         return None
-    slack = budget.terms["slack"].bytes
-    if slack is None or slack.point < max(LEAST_SLACK_BYTES, situation.graphs_bytes + GIB):
+    slack_bytes = _slack_bytes(budget)
+    if slack_bytes is None or slack_bytes < max(LEAST_SLACK_BYTES, situation.graphs_bytes + GIB):
         return None
     return Remedy(
         set=dict(change.set),
@@ -131,9 +135,20 @@ def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "s
         basis=basis,
         predicted={limit: _point(budget, limit) for limit in _SHOWN},
         verdict=budget.verdict,
-        note=f"{change.note}; {format_gib(slack.point)} stay for graphs and activations (predicted)",
+        note=(
+            f"{change.note}; {format_gib(slack_bytes)} stay for graphs and activations (predicted)"
+            + (f"; as on {budget.emulation.card}" if budget.emulation is not None else "")
+        ),
         changes_results=change.changes_results,
     )
+
+
+def _passed(situation: Situation, changed: RunConfig) -> float | None:
+    """What the server of a changed configuration would be passed; its own fraction is that of the emulated card."""
+    before, after = situation.config.memory.mem_fraction_static, changed.memory.mem_fraction_static
+    if situation.passed_fraction is None or before is None or after is None:
+        return situation.passed_fraction if before == after else None
+    return situation.passed_fraction * after / before
 
 
 def _needed_tokens(config: RunConfig, requests: int) -> int:
@@ -209,8 +224,16 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
 
 def _short_of_slack(situation: Situation) -> bool:
     """Whether the pools leave too little, so that a larger fraction would make it worse."""
-    slack = situation.budget.terms["slack"].bytes
-    return slack is not None and slack.point < LEAST_SLACK_BYTES
+    slack_bytes = _slack_bytes(situation.budget)
+    return slack_bytes is not None and slack_bytes < LEAST_SLACK_BYTES
+
+
+def _slack_bytes(budget: MemoryBudget) -> int | None:
+    """Left outside the pools. Measured memory is that of the real card; a remedy has to do on one that it emulates."""
+    slack = budget.terms["slack"].bytes
+    if slack is None or budget.emulation is None or budget.basis == "config":
+        return None if slack is None else slack.point
+    return slack.point - budget.emulation.room_bytes
 
 
 def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Change, ...]:

@@ -11,7 +11,7 @@ from ..budget import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..config import RunConfig
 from ..errors import SpecbenchError
-from ..judge import as_resolved
+from ..judge import as_resolved, passed
 from ..studies import Study
 from ..terms import Limit
 from ..waterfall import Step, predicted_steps, steps
@@ -58,13 +58,17 @@ def _waterfall(found: Iterable[Step]) -> pd.DataFrame:
 
 
 def limit_curve(
-    config: RunConfig, asked: Sequence[int] = tuple(range(1, 13)), free: FreeMemory | None = None
+    config: RunConfig,
+    asked: Sequence[int] = tuple(range(1, 13)),
+    free: FreeMemory | None = None,
+    passed_fraction: float | None = None,
 ) -> pd.DataFrame:
     """What `predict` says for each number of requests asked, everything else unchanged.
 
-    `free`: the free memory that a run measured; not given: from the GPU table.
+    `free`: the free memory that a run measured; not given: from the GPU table. `passed_fraction`: of a run that
+    emulates a smaller card.
     """
-    return build("limit_curve", _curve(config, asked, free))
+    return build("limit_curve", _curve(config, asked, free, passed_fraction))
 
 
 def limit_curve_of(study: Study) -> pd.DataFrame:
@@ -72,7 +76,8 @@ def limit_curve_of(study: Study) -> pd.DataFrame:
     budget = study.diagnosis.budgets.get(study.basis)
     free = budget.free if budget is not None and study.basis == "measured" else None
     config = as_resolved(study.record.config, study.diagnosis.pools)
-    return limit_curve(config, _around(study.asked or study.resolved or 1), free)
+    told = passed(config, study.diagnosis.pools)
+    return limit_curve(config, _around(study.asked or study.resolved or 1), free, told)
 
 
 def _around(asked: int) -> list[int]:
@@ -141,10 +146,14 @@ def _joined(studies: Iterable[Study], unit: str, key: str) -> Iterator[dict[str,
             }
 
 
-def _curve(config: RunConfig, asked: Sequence[int], free: FreeMemory | None) -> Iterator[dict[str, Any]]:
+def _curve(
+    config: RunConfig, asked: Sequence[int], free: FreeMemory | None, passed_fraction: float | None
+) -> Iterator[dict[str, Any]]:
     for count in asked:
         try:
-            budget = predict(config.replace({"memory.max_running_requests": count}), free=free)
+            budget = predict(
+                config.replace({"memory.max_running_requests": count}), free=free, passed_fraction=passed_fraction
+            )
         except SpecbenchError:
             continue  # this many cannot be asked for at all: no point on the curve
         for limit, prediction in budget.limits.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 
 from ..errors import ConfigError
 from . import dflash, eagle, ngram, none
@@ -45,6 +46,16 @@ def get(name: str) -> Algorithm:
             f"To add it: specbench/speculative/{wanted.lower()}.py."
         )
     raise ConfigError(f"speculative.algorithm: {unreleased(name)}.\nSized are {', '.join(ALGORITHMS)}.")
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Of the algorithms that an engine has, the one to take instead: the kindred one, or the one spelled like it."""
+    wanted = canonical(name)
+    kindred = _UNSIZED.get(wanted, ("", ""))[1]
+    if kindred in known:
+        return kindred
+    near = difflib.get_close_matches(wanted, sorted(known), n=1, cutoff=0.5)
+    return near[0] if near else None
 
 
 def unreleased(name: str) -> str:

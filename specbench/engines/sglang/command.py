@@ -22,8 +22,19 @@ _UNSAID: dict[str, Any] = {
 }
 
 
-def command(config: RunConfig, *, model_path: str, draft_path: str | None, host: str, port: int) -> list[str]:
-    """argv of the server: model, address, our keys as flags, then `engine.args` as they are."""
+def command(
+    config: RunConfig,
+    *,
+    model_path: str,
+    draft_path: str | None,
+    host: str,
+    port: int,
+    passed_fraction: float | None = None,
+) -> list[str]:
+    """argv of the server: model, address, our keys as flags, then `engine.args` as they are.
+
+    `passed_fraction`: the fraction that emulates a smaller card by measured memory; None: by the GPU table.
+    """
     version = facts_version(config.engine)
     python = config.engine.python or sys.executable
     argv = [python, "-m", "sglang.launch_server", "--model-path", model_path, "--host", host, "--port", str(port)]
@@ -32,7 +43,7 @@ def command(config: RunConfig, *, model_path: str, draft_path: str | None, host:
         section, _, name = key.partition(".")
         value = draft_path if key == "speculative.draft_model_path" else sections[section][name]
         if key == "memory.mem_fraction_static" and config.gpu.emulate is not None:
-            value = _emulated_fraction(config)
+            value = passed_fraction or _passed_fraction(config)
         if value is not None and value != _UNSAID.get(key):
             argv.extend(_words(_known_flag(key, version), _spelled(key, value)))
     for given, value in config.engine.args.items():
@@ -76,8 +87,8 @@ def _words(flag: str, value: Any) -> Iterable[str]:
     return [flag, str(value)]
 
 
-def _emulated_fraction(config: RunConfig) -> float:
+def _passed_fraction(config: RunConfig) -> float:
     """The fraction of the real card that is the smaller card's budget."""
     from .resolve import settings
 
-    return settings(config).fraction
+    return settings(config).passed().fraction

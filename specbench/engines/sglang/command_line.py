@@ -33,7 +33,7 @@ def sections_of(argv: Sequence[str]) -> dict[str, Any]:
     """
     sections: dict[str, Any] = {"parallel": {}, "speculative": {}, "memory": {}}
     sections["engine"] = {"enable_metrics": False, "args": {}}  # the flag is one that we give by default
-    for flag, values in _flags(argv).items():
+    for flag, values in flags_of(argv).items():
         if flag in ("model-path", "model"):
             sections["model"] = values[0]
         elif (dotted := key_of_flag(flag)) is not None:
@@ -44,7 +44,7 @@ def sections_of(argv: Sequence[str]) -> dict[str, Any]:
     return sections
 
 
-def _flags(argv: Sequence[str]) -> Mapping[str, list[str]]:
+def flags_of(argv: Sequence[str]) -> Mapping[str, list[str]]:
     """flag -> its values; what stands before the first flag (interpreter, module) is skipped."""
     found: dict[str, list[str]] = {}
     current: list[str] | None = None

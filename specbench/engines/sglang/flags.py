@@ -1,6 +1,6 @@
 """Facts about SGLang's command-line flags by version: names, choices, and which algorithms a release has.
 
-Read from the argument definitions of the releases 0.5.6.post2 to 0.5.23.
+Read from the argument definitions of the releases 0.5.6.post2 to 0.5.23 (which: data/sglang_flags.txt).
 """
 
 from __future__ import annotations
@@ -112,6 +112,11 @@ def whole_flag(spelling: str) -> str:
 def key_of_flag(spelling: str) -> str | None:
     """The configuration key of a flag, however it is spelled: --tp, tensor_parallel_size -> parallel.tp_size."""
     return _KEYS.get(whole_flag(spelling))
+
+
+def spellings_of(key: str) -> tuple[str, ...]:
+    """Every name that the flag of a configuration key has had, without dashes."""
+    return tuple(name for name, known in _KEYS.items() if known == key)
 
 
 def kv_dtypes(version: str) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ class Offsets:
 
     pre: Interval
     post: Interval
+    beside: int  # what loading takes beyond the weights that the config's shapes give, for a start from the shapes
     source: str
 
 
@@ -59,11 +60,11 @@ def known_offsets(
     generic = unknown["one_gpu" if tp == 1 else "several"]
     wide_pre, wide_post = _interval(generic["pre"]), _interval(generic["post"])
     if row is None:
-        return Offsets(pre=wide_pre, post=wide_post, source=unknown["source"])
-    at_pre, at_post = _bytes(row["pre"]), _bytes(row["post"])
+        return Offsets(pre=wide_pre, post=wide_post, beside=_bytes(generic["beside"]), source=unknown["source"])
+    at_pre, at_post, beside = _bytes(row["pre"]), _bytes(row["post"]), _bytes(row["beside"])
     if row["exact"]:
-        return Offsets(pre=_rounded(at_pre), post=_rounded(at_post), source=_rests(row))
-    return Offsets(pre=_around(wide_pre, at_pre), post=_around(wide_post, at_post), source=_rests(row))
+        return Offsets(pre=_rounded(at_pre), post=_rounded(at_post), beside=beside, source=_rests(row))
+    return Offsets(pre=_around(wide_pre, at_pre), post=_around(wide_post, at_post), beside=beside, source=_rests(row))
 
 
 def _row(

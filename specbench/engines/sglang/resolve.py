@@ -6,17 +6,20 @@ speculation decides overlap, overlap decides the meaning of `auto`, and both dec
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ... import speculative
+from ...budget_types import Emulation
 from ...config import RunConfig
 from ...errors import ConfigError
 from ...layers import dtype_bytes, split
 from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
 from ...speculative.contract import Shape
 from .arguments import reject_keyed
+from .emulation import emulation
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
 from .sizing.fraction import default_fraction
@@ -37,7 +40,8 @@ class Settings:
     rule: Rule
     target: ModelSpec
     draft: ModelSpec | None  # None: the algorithm drafts without a model
-    gpu: GpuSpec
+    gpu: GpuSpec  # the card whose memory the server has, or is given: the emulated one
+    emulation: Emulation | None
     algorithm: str
     family: str  # none, eagle, dflash, ngram
     shape: Shape
@@ -48,7 +52,7 @@ class Settings:
     overlap: bool
     slots_per_request: int
     requests: int | None  # with the engine's default of 48
-    fraction: float
+    fraction: float  # as on `gpu`; `passed` gives the one on the command line
     fraction_source: str
     kv_itemsize: int
     conv_itemsize: int
@@ -62,20 +66,38 @@ class Settings:
     def radix(self) -> bool:
         return not self.config.memory.disable_radix_cache
 
+    def passed(self, fraction: float | None = None) -> Settings:
+        """With the fraction on the command line: what applies to free memory that was measured on the larger card.
+
+        `fraction`: as a log shows it; None: as computed. Without emulation nothing changes.
+        """
+        if self.emulation is None:
+            return self
+        told = self.emulation.passed if fraction is None else fraction
+        return dataclasses.replace(
+            self, fraction=told, fraction_source=f"passed for {self.emulation.asked:g} of {self.emulation.card}"
+        )
+
 
 def server_args(config: RunConfig) -> dict[str, Any]:
     """engine.args by underscored name, whatever the spelling."""
     return {key.lstrip("-").replace("-", "_"): value for key, value in config.engine.args.items()}
 
 
-def settings(config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | None = None) -> Settings:
-    """Resolve a configuration. ConfigError or SpecError when it cannot be sized."""
+def settings(
+    config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | None = None, *, free_now_bytes: int | None = None
+) -> Settings:
+    """Resolve a configuration. ConfigError or SpecError when it cannot be sized.
+
+    `free_now_bytes`: what NVML shows as free on the card that is to emulate another; None: go by the GPU table.
+    """
     reject_keyed(config.engine)
     version = rule_version(config.engine)
     rule = rule_for(version)
     args, env = server_args(config), config.engine.env
     target = model or load_model(config.model)
-    card = gpu or load_gpu(config.gpu.name)
+    host = gpu or load_gpu(config.gpu.name)
+    card = load_gpu(config.gpu.emulate, "gpu.emulate") if config.gpu.emulate else host
     algorithm = speculative.get(config.speculative.algorithm)
     given = load_model(config.speculative.draft_model_path) if config.speculative.draft_model_path else None
     draft = algorithm.draft(target, given)
@@ -93,7 +115,10 @@ def settings(config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | N
     requests = memory.max_running_requests
     if requests is None and shape.verify_width:
         requests = DEFAULT_SPECULATIVE_REQUESTS
-    fraction, source = _fraction(config, rule, target, algorithm.family, card)
+    asked = _fraction(config, rule, target, algorithm.family, card)
+    emulated = None
+    if config.gpu.emulate:
+        emulated = emulation(config, rule, version, host=host, card=card, asked=asked, free_now_bytes=free_now_bytes)
     return Settings(
         config=config,
         version=version,
@@ -101,6 +126,7 @@ def settings(config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | N
         target=target,
         draft=draft,
         gpu=card,
+        emulation=emulated,
         algorithm=algorithm.name,
         family=algorithm.family,
         shape=shape,
@@ -112,8 +138,8 @@ def settings(config: RunConfig, model: ModelSpec | None = None, gpu: GpuSpec | N
         overlap=overlap,
         slots_per_request=slots_per_request(rule, strategy, overlap, bool(shape.verify_width), env),
         requests=requests,
-        fraction=fraction,
-        fraction_source=source,
+        fraction=asked[0],
+        fraction_source=asked[1] if emulated is None else f"{asked[1]}, on {emulated.card}",
         kv_itemsize=_kv_itemsize(config, target),
         conv_itemsize=dtype_bytes(env.get("SGLANG_MAMBA_CONV_DTYPE", "bfloat16"), "engine.env.SGLANG_MAMBA_CONV_DTYPE"),
         ssm_itemsize=dtype_bytes(ssm_dtype, "memory.mamba_ssm_dtype"),
@@ -178,28 +204,15 @@ def _kv_itemsize(config: RunConfig, target: ModelSpec) -> int:
 
 
 def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, card: GpuSpec) -> tuple[float, str]:
-    """The fraction that the server runs with. `gpu.emulate` scales it to the smaller card's free memory."""
-    emulated = load_gpu(config.gpu.emulate, "gpu.emulate") if config.gpu.emulate else None
+    """The fraction as on `card`: given, or the engine's default."""
     given = config.memory.mem_fraction_static
     if given is not None:
-        fraction, source = given, "given"
-    else:
-        fraction = default_fraction(config, rule, target, family, (emulated or card).total_mib)
-        source = f"default of {rule.label}"
-        if fraction <= 0:
-            raise ConfigError(
-                f"memory.mem_fraction_static: left out, and the engine's default comes out at {fraction:.3f}: its "
-                "reserve for prefill chunks and graphs is larger than the card.\n"
-                "Give the fraction, or smaller memory.chunked_prefill_size and memory.cuda_graph_max_bs."
-            )
-    if emulated is None:
-        return fraction, source
-    ranks = config.parallel.tp_size * config.parallel.pp_size
-    small, real = emulated.free_before_load(ranks).bytes.point, card.free_before_load(ranks).bytes.point
-    if small > real:
+        return given, "given"
+    fraction = default_fraction(config, rule, target, family, card.total_mib)
+    if fraction <= 0:
         raise ConfigError(
-            f"gpu.emulate: {emulated.name} has more memory ({emulated.total_mib:,} MiB) than gpu.name, {card.name} "
-            f"({card.total_mib:,} MiB).\n"
-            f"A card can stand for a smaller one only: gpu.name: {emulated.name} without gpu.emulate predicts it."
+            f"memory.mem_fraction_static: left out, and the engine's default comes out at {fraction:.3f}: its "
+            "reserve for prefill chunks and graphs is larger than the card.\n"
+            "Give the fraction, or smaller memory.chunked_prefill_size and memory.cuda_graph_max_bs."
         )
-    return round(fraction * small / real, 6), f"{source}, scaled to the free memory of {emulated.name}"
+    return fraction, f"default of {rule.label}"

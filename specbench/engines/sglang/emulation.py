@@ -1,0 +1,102 @@
+"""The fraction by which a larger card gives the engine the budget of a smaller one (`gpu.emulate`).
+
+In: both cards, the fraction as on the smaller one, and what is free now when that was measured. Out: `Emulation`. The
+engine leaves `post - pre × (1 - f)` for its pools; `post` is `pre` less what loading takes, which is the same on both
+cards, so equal pools need equal `f × pre`: the weights and what is read late cancel. The non-obvious thing: `pre` is as
+the solver takes it, a little more than the log prints.
+"""
+
+from __future__ import annotations
+
+from ...budget_types import Emulation
+from ...config import RunConfig
+from ...errors import ConfigError
+from ...specs import GpuSpec
+from ...units import GIB, MIB, format_gib
+from .offsets import known_offsets
+from .sizing.contract import Rule
+from .sizing.fraction import card_defaults
+
+#: 1e-8 of an H200 is 1.5 kB, far below a token.
+_DIGITS = 8
+#: NVML shows that much more as free than the engine logs before it loads: its context, and NCCL's buffers. On an H200.
+_OWN_ONE_GPU_BYTES = round(0.667 * GIB)
+_OWN_SEVERAL_GPUS_BYTES = round(1.55 * GIB)
+#: What an idle card may show less as free and still be idle.
+_IDLE_SLOP_BYTES = 64 * MIB
+
+
+def emulation(
+    config: RunConfig,
+    rule: Rule,
+    version: str,
+    *,
+    host: GpuSpec,
+    card: GpuSpec,
+    asked: tuple[float, str],
+    free_now_bytes: int | None = None,
+) -> Emulation:
+    """`asked`: the fraction as on `card`, and where it comes from. `free_now_bytes`: NVML's, of the fullest GPU."""
+    ranks = config.parallel.tp_size * config.parallel.pp_size
+    offset = known_offsets(version, config.speculative.algorithm, config.parallel.tp_size, host.name).pre.point
+    small = card.free_before_load(ranks).bytes.point + offset
+    logged, source = _host_free(host, ranks, free_now_bytes)
+    real = logged + offset
+    if small > real:
+        raise ConfigError(
+            f"gpu.emulate: {card.name} has more memory ({card.total_mib:,} MiB) than gpu.name, {host.name} "
+            f"({host.total_mib:,} MiB).\n"
+            f"A card can stand for a smaller one only: gpu.name: {card.name} without gpu.emulate predicts it."
+        )
+    fraction, fraction_source = asked
+    return Emulation(
+        card=card.words,
+        host=host.words,
+        ranks=ranks,
+        asked=fraction,
+        asked_source=fraction_source,
+        passed=round(fraction * small / real, _DIGITS),
+        card_free_bytes=small,
+        host_free_bytes=real,
+        host_source=source,
+        not_emulated=_not_emulated(config, rule, host, card),
+    )
+
+
+def in_use(host: GpuSpec, free_now_bytes: int) -> int:
+    """Bytes that others hold on an otherwise idle card; 0 when it is idle, or when nothing is known of this card."""
+    missing = 0 if host.idle_free_bytes is None else host.idle_free_bytes - free_now_bytes
+    return missing if missing > _IDLE_SLOP_BYTES else 0
+
+
+def _host_free(host: GpuSpec, ranks: int, now: int | None) -> tuple[int, str]:
+    """Free before loading as the engine will log it: the table's, moved by what this very card has more or less."""
+    known = host.free_before_load(ranks)
+    table = f"GPU table, {host.name}: {known.source}"
+    if now is None or in_use(host, now):
+        return known.bytes.point, table
+    if host.idle_free_bytes is not None:
+        moved = now - host.idle_free_bytes
+        words = f"{format_gib(now)} free by NVML now, {moved / MIB:+.0f} MiB against the GPU table's card; {table}"
+        return known.bytes.point + moved, words
+    own = _OWN_ONE_GPU_BYTES if ranks == 1 else _OWN_SEVERAL_GPUS_BYTES
+    return now - own, f"{format_gib(now)} free by NVML now, less {format_gib(own)} that the engine's processes take"
+
+
+def _not_emulated(config: RunConfig, rule: Rule, host: GpuSpec, card: GpuSpec) -> tuple[str, ...]:
+    more = format_gib(host.total_bytes - card.total_bytes)
+    room = f"room outside the budget: {host.words} has {more} more for graphs and activations"
+    found = [
+        f"{room}, so that {card.words} can run out of memory where this does not",
+        f"speed: every time is that of {host.words}",
+    ]
+    tp = config.parallel.tp_size
+    names = ("chunked_prefill_size", "cuda_graph_max_bs")
+    given = (config.memory.chunked_prefill_size, config.memory.cuda_graph_max_bs)
+    defaults = zip(
+        names, given, card_defaults(card.total_mib, tp, rule), card_defaults(host.total_mib, tp, rule), strict=True
+    )
+    for name, stated, small, large in defaults:
+        if stated is None and small != large:
+            found.append(f"the default of {name}: {large:,} by the size of {host.words}, {small:,} on {card.words}")
+    return tuple(found)

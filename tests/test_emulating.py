@@ -1,0 +1,198 @@
+"""The budget of an RTX PRO 6000 on an H200: the fraction that is passed, and what it leaves for the pools."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specbench.budget import measured_free, predict
+from specbench.config import RunConfig
+from specbench.diagnose import of_record
+from specbench.emulating import emulating
+from specbench.engines.sglang.resolve import settings
+from specbench.gpu_use import InUse, Probe
+from specbench.record import RunRecord
+from specbench.units import GIB, MIB, gib_text_to_quantity
+
+RECORDS = Path(__file__).parent / "records"
+TOTAL = 143_771 * MIB
+IDLE = 143_152 * MIB  # NVML on an idle H200
+
+
+def run(requests: int = 4, *, fraction: float | None = 0.75, gpu: dict[str, object] | None = None) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "name": "emulated",
+            "engine": {"version": "0.5.12"},
+            "model": "Qwen/Qwen3.6-27B",
+            "gpu": gpu or {"name": "h200", "emulate": "rtx-pro-6000"},
+            "speculative": {
+                "algorithm": "DFLASH",
+                "draft_model_path": "z-lab/Qwen3.6-27B-DFlash",
+                "num_draft_tokens": 16,
+            },
+            "memory": {
+                "mem_fraction_static": fraction,
+                "mamba_full_memory_ratio": 0.5,
+                "max_running_requests": requests,
+                "mamba_radix_cache_strategy": "extra_buffer",
+                "context_length": 32768,
+            },
+        }
+    )
+
+
+def seen(*free: int, total: int = TOTAL) -> Probe:
+    uses = [
+        InUse(gpu=index, used_bytes=total - one, free_bytes=one, total_bytes=total) for index, one in enumerate(free)
+    ]
+    return lambda: uses
+
+
+@pytest.fixture(autouse=True)
+def _all_gpus_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def limits(budget) -> tuple[int, int, str]:
+    return budget.limits["state_slots"].value.point, budget.limits["kv_tokens"].value.point, budget.verdict
+
+
+@pytest.mark.parametrize(
+    ("requests", "slots", "tokens", "verdict"), [(4, 24, 87_061, "serves"), (8, 2, 11_893, "refused")]
+)
+def test_the_story_on_paper(requests: int, slots: int, tokens: int, verdict: str) -> None:
+    """What a server with 0.50814 of an H200 logged (0512_dflash_r4_exact, 0512_dflash_r8_exact)."""
+    assert limits(predict(run(requests))) == (slots, tokens, verdict)
+    assert limits(predict(run(requests, gpu={"name": "rtx-pro-6000"}))) == (slots, tokens, verdict)
+
+
+@pytest.mark.parametrize(("requests", "slots", "tokens"), [(4, 24, 87_061), (8, 2, 11_893)])
+def test_the_story_from_the_memory_that_an_h200_logs(requests: int, slots: int, tokens: int) -> None:
+    logged = (gib_text_to_quantity("139.13"), gib_text_to_quantity("88.07"))
+    free = measured_free("0.5.12", "DFLASH", 1, "h200", *logged)
+    found = predict(run(requests), free=free)
+    assert limits(found)[0] == slots
+    assert limits(found)[1] == pytest.approx(tokens, abs=3)
+    assert "(1 - 0.50814)" in found.left.numbers
+    # a log shows another fraction than computed: that one counts
+    told = predict(run(requests), free=free, passed_fraction=0.6)
+    assert "(1 - 0.6)" in told.left.numbers
+
+
+def test_both_bases_leave_the_same_for_the_pools() -> None:
+    logged = (gib_text_to_quantity("139.13"), gib_text_to_quantity("88.07"))
+    measured = predict(run(), free=measured_free("0.5.12", "DFLASH", 1, "h200", *logged))
+    assert predict(run()).left.bytes.point / GIB == pytest.approx(19.5912, abs=0.0002)
+    assert measured.left.bytes.point / GIB == pytest.approx(19.5912, abs=0.0002)
+
+
+def test_the_passed_fraction_by_the_table_and_by_an_idle_card_are_the_same() -> None:
+    found = emulating(run(), seen(IDLE))
+    assert found is not None
+    assert found.emulation.passed == settings(run()).emulation.passed == pytest.approx(0.50814, abs=1e-6)
+    assert "139.80 GiB free by NVML now, +0 MiB" in found.emulation.host_source
+    assert found.emulation.arithmetic == "0.75 × 94.3063 GiB = 70.7297 GiB = 0.50814030 × 139.1933 GiB"
+    assert found.notes[0].startswith("EMULATED BUDGET OF RTX PRO 6000 ON H200: mem_fraction_static 0.75 (given)")
+    assert "speed: every time is that of H200" in found.notes[0]
+
+
+def test_a_card_with_a_little_less_is_passed_a_little_more() -> None:
+    # 70.7297 GiB of 139.1933 GiB less 50 MiB
+    found = emulating(run(), seen(IDLE - 50 * MIB)).emulation
+    assert found.passed == pytest.approx(70.7297 / (139.1933 - 50 / 1024), abs=1e-6)
+
+
+def test_the_fullest_of_the_gpus_used_decides() -> None:
+    config = run().replace({"gpu.count": 2, "parallel.tp_size": 2})
+    found = emulating(config, seen(IDLE, IDLE - 30 * MIB, IDLE - 60 * MIB)).emulation
+    assert "-30 MiB" in found.host_source
+    assert found.ranks == 2
+
+
+def test_a_card_in_use_is_told_and_not_taken_as_measured() -> None:
+    found = emulating(run(), seen(IDLE - 3 * GIB))
+    assert found.emulation == settings(run()).emulation
+    assert found.notes[1].startswith("other processes hold 3.00 GiB of a GPU before the start")
+
+
+@pytest.mark.parametrize(("free", "total"), [((), TOTAL), ((90 * GIB,), 97_887 * MIB)])
+def test_without_the_card_the_table_is_used(free: tuple[int, ...], total: int) -> None:
+    assert emulating(run(), seen(*free, total=total)).emulation == settings(run()).emulation
+
+
+def test_a_hidden_gpu_is_not_looked_at() -> None:
+    config = run().replace({"engine.env": {"CUDA_VISIBLE_DEVICES": "1"}})
+    assert len(emulating(config, seen(IDLE - 3 * GIB, IDLE)).notes) == 1
+
+
+def test_a_card_without_a_row_goes_by_nvml() -> None:
+    config = run(gpu={"name": "h100", "emulate": "l40s"})
+    found = emulating(config, seen(round(79.1 * GIB), total=81_559 * MIB)).emulation
+    # 0.667 GiB are the engine's own, on the H200; 0.0633 are the offset of the solver
+    assert found.host_free_bytes / GIB == pytest.approx(79.1 - 0.667 + 0.0633, abs=1e-6)
+
+
+def test_without_a_fraction_the_default_of_the_emulated_card_is_passed() -> None:
+    small = settings(run(fraction=None, gpu={"name": "rtx-pro-6000"}))
+    emulated = settings(run(fraction=None)).emulation
+    assert emulated.asked == small.fraction
+    assert emulated.asked_source == "default of sglang 0.5.12 (era I)"
+    # no other fraction leaves as many bytes
+    assert emulated.passed * emulated.host_free_bytes == pytest.approx(
+        small.fraction * emulated.card_free_bytes, rel=1e-7
+    )
+
+
+def test_defaults_that_differ_are_told() -> None:
+    same = settings(run()).emulation.not_emulated
+    assert not [text for text in same if text.startswith("the default of")]
+    other = settings(run(gpu={"name": "h200", "emulate": "l40s"})).emulation.not_emulated
+    assert "the default of chunked_prefill_size: 8,192 by the size of H200, 4,096 on L40S" in other
+
+
+@pytest.fixture
+def emulated_record(tmp_path: Path) -> Callable[[str], RunRecord]:
+    """A recording with 0.50814 of an H200, as a run that was asked for 0.75 of an RTX PRO 6000 leaves it."""
+
+    def of(name: str) -> RunRecord:
+        folder = shutil.copytree(RECORDS / name, tmp_path / name)
+        text = (folder / "config.yaml").read_text(encoding="utf-8")
+        text = text.replace("emulate: null", "emulate: rtx-pro-6000")
+        text = text.replace("mem_fraction_static: 0.50814", "mem_fraction_static: 0.75")
+        (folder / "config.yaml").write_text(text, encoding="utf-8")
+        return RunRecord.open(folder)
+
+    return of
+
+
+@pytest.mark.parametrize("name", ["0512_dflash_r4_exact", "0512_dflash_r8_exact"])
+def test_a_run_is_reconciled_on_both_bases(emulated_record, name: str) -> None:
+    found = of_record(emulated_record(name))
+    assert found.reconciliation.off == ()
+    assert set(found.budgets) == {"config", "measured"}
+
+
+def test_the_larger_cards_room_outside_the_budget_is_expected(emulated_record) -> None:
+    slack = of_record(emulated_record("0512_dflash_r4_exact")).reconciliation.of("slack", "config")[0]
+    # the engine logs 62.47 GiB free when the last pool stands; an RTX PRO 6000 would have 44.89 GiB less
+    assert (slack.observed, slack.verdict) == (gib_text_to_quantity("62.47").bytes, "match")
+
+
+def test_remedies_name_the_fraction_of_the_emulated_card(emulated_record) -> None:
+    remedies = of_record(emulated_record("0512_dflash_r8_exact")).findings[0].remedies
+    fraction = next(one for one in remedies if "memory.mem_fraction_static" in one.set)
+    assert fraction.set["memory.mem_fraction_static"] > 0.75
+    assert fraction.basis == "measured"
+    assert "as on RTX PRO 6000" in fraction.note
+
+
+def test_no_emulation_without_the_key() -> None:
+    assert emulating(run(gpu={"name": "h200"}), seen(IDLE)) is None
+    budget = predict(run(gpu={"name": "h200"}))
+    assert budget.emulation is None
+    assert dataclasses.asdict(predict(run()).emulation)["passed"] == pytest.approx(0.50814, abs=1e-6)
