@@ -36,7 +36,7 @@ def test_interpreter_variables_and_flags_are_passed_as_written(tmp_path: Path) -
         "json-model-override-args": '{"a": [1, "$HOME"]}',
         "cuda_graph_bs": [1, 2, 4],
         "--log-level": "info; true",
-        "enable_metrics": True,
+        "log_requests": True,
         "off": False,
         "left_out": None,
         "watchdog-timeout": 1.5,
@@ -53,9 +53,9 @@ def test_interpreter_variables_and_flags_are_passed_as_written(tmp_path: Path) -
         assert server.argv[:3] == (str(python), "-m", "sglang.launch_server")
     said = json.loads((tmp_path / "said.json").read_text())
     assert said["argv"] == [
-        *("--model-path", "m", "--host", "127.0.0.1", "--port", str(server.port)),
+        *("--model-path", "m", "--host", "127.0.0.1", "--port", str(server.port), "--enable-metrics"),
         *("--json-model-override-args", '{"a": [1, "$HOME"]}', "--cuda-graph-bs", "1", "2", "4"),
-        *("--log-level", "info; true", "--enable-metrics", "--watchdog-timeout", "1.5"),
+        *("--log-level", "info; true", "--log-requests", "--watchdog-timeout", "1.5"),
     ]
     assert said["shell"] == "it"
     assert {name: said["env"].get(name) for name in env} == env
