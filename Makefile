@@ -2,15 +2,18 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# `make live`: a real engine on the CPU, in an environment of its own. TORCH_INDEX= (empty) takes pip's own index.
+LIVE        := live/.venv
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 STAMP  := $(VENV)/.installed
 # CI installs exactly what requirements.lock names; everybody else gets what the ranges of pyproject.toml allow.
 PINS   := $(if $(CI),-c requirements.lock)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint unit notebooks bench docs lock clean
+.PHONY: help env demo test lint unit notebooks live live-test bench docs lock clean
 
 help:          ## this list
-	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+): [^#]*## */  make \1\t/'
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+): [^#]*## */  make \1\t/'
 
 env: $(STAMP)  ## the environment in .venv (no GPU, no engine)
 
@@ -36,6 +39,21 @@ notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 	$(BIN)/specbench notebooks --check
 	runs=$$(mktemp -d) && trap 'rm -rf "$$runs"' EXIT && \
 	  SPECBENCH_RUNS="$$runs" $(BIN)/pytest --nbval --nbval-current-env notebooks -p no:cacheprovider
+
+live: $(STAMP) $(LIVE)/.installed ## a campaign of real SGLang servers on the CPU, tiny model (installs 1.6 GB)
+	$(BIN)/specbench run params/live.yaml
+
+live-test: $(STAMP) $(LIVE)/.installed ## how real servers start, crash, are killed and are gone (about 10 minutes)
+	$(BIN)/pytest -m live tests/live -n 0
+
+$(LIVE)/.installed: $(wildcard live/requirements*.txt live/shims/*.* live/shims/*/*.py)
+	$(PYTHON) -m venv $(LIVE)
+	$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r live/requirements-torch.txt
+	$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check -r live/requirements.txt
+	$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  -r live/requirements-nodeps.txt ./live/shims
+	@touch $@
 
 bench: $(STAMP) ## speed, as ratios within one run
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done

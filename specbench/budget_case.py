@@ -43,6 +43,10 @@ class Case:
     def allocation(self, pools: Pools) -> Allocation:
         return allocate(self.settings, self.slot, self.cell, pools)
 
+    @property
+    def unread_host(self) -> bool:
+        return self.settings.gpu.is_host and self.start.basis == "config"
+
     def slack_bytes(self, solved: Solved, pre: int, draft_weights: int) -> int:
         """Free when every pool stands: `post` less the pools, and less the draft where it loads later."""
         kept_back = multimodal_reserve_gib(self.settings)
@@ -51,8 +55,13 @@ class Case:
         return round(post) - self.allocation(solved.pools).total_bytes - later
 
     def slack(self) -> Interval | None:
-        """Over every point whose pools stand; None when those of the likely one do not."""
+        """Over every point whose pools stand; None when those of the likely one do not.
+
+        None also for a host whose memory nobody has read yet: what its pools leave free is then anybody's guess.
+        """
         if self.span.point.pools.refusal is not None or self.start.draft_weights is None:
+            return None
+        if self.unread_host:
             return None
         pre, draft = self.start.free.pre, self.start.draft_weights
         standing = [solved for solved in self.span.all if solved.pools.refusal is None]

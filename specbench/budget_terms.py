@@ -30,7 +30,9 @@ def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
         add(term, *_pool_term(case, term))
     add("graphs", None, "not predicted: CUDA graphs depend on kernels and captured sizes; the log tells")
     if slack is None:
-        add("slack", None, "not predicted: the start is refused, or the draft's weights are not known")
+        unread = "the memory of the host is not known before it is logged"
+        lacking = unread if case.unread_host else "the start is refused, or the draft's weights are not known"
+        add("slack", None, f"not predicted: {lacking}")
     else:
         later = "" if resolved.rule.draft_loads_first else ", less the draft's weights"
         add(

@@ -43,7 +43,11 @@ class EngineSection(Section):
     sizing: Text | None = Field(
         None, description="the release whose sizing rule to follow, for a development build or a fork"
     )
-    python: Text | None = Field(None, description="the interpreter that has the engine; when left out: this one")
+    python: Text | None = Field(
+        None,
+        description="the interpreter that has the engine: a name, or a path (a relative one is looked for in the "
+        "working directory and in the workbook); when left out: this one",
+    )
     args: dict[str, FlagValue] = Field(
         {},
         description="a mapping of server flags that have no key here (underscored or dashed); true: a bare flag",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from .config import RunConfig
 from .emulating import Emulating
 from .machine import gpus
-from .paths import DATA, exists, expanded
+from .paths import DATA, exists, expanded, interpreter
 from .preflight import Checked
 from .record_writer import sha256_text
 from .recorded import AsRecorded
@@ -46,7 +45,7 @@ def environment(
             "version": config.engine.version,
             "version_from": "the configuration",
             "installed": checked.installed,
-            "python": config.engine.python or sys.executable,
+            "python": interpreter(config.engine.python),
             "capabilities": _capabilities(checked),
         },
         "machine": _machine() if replayed is None else replayed.record.env.get("machine"),

@@ -23,7 +23,7 @@ from . import fetch, processes
 from .config import RunConfig
 from .ending import Ending, classify
 from .errors import ConfigError, LaunchError
-from .paths import resolve
+from .paths import folder_or_name, resolve
 
 #: Seconds between SIGTERM and SIGKILL. SGLang drains its requests and ends its workers in that time.
 GRACE_S = 10.0
@@ -277,11 +277,11 @@ def server_argv(config: RunConfig, host: str, port: int, passed_fraction: float 
         return [sys.executable, "-m", "specbench.replay", str(record), *place]
     from .engines.sglang.command import command
 
-    draft = config.speculative.draft_model_path
+    draft, places = config.speculative.draft_model_path, config.engine.model_paths
     return command(
         config,
-        model_path=_path_or_name(config, config.model),
-        draft_path=None if draft is None else _path_or_name(config, draft),
+        model_path=folder_or_name(places.get(config.model, config.model)),
+        draft_path=None if draft is None else folder_or_name(places.get(draft, draft)),
         host=host,
         port=port,
         passed_fraction=passed_fraction,
@@ -316,12 +316,6 @@ def free_port(host: str) -> int:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
-
-
-def _path_or_name(config: RunConfig, model: str) -> str:
-    """A folder as an absolute path, a published name as it is: the engine finds that by itself."""
-    place = config.engine.model_paths.get(model, model)
-    return str(Path(place).resolve()) if Path(place).is_dir() else place
 
 
 def _own_environment() -> dict[str, str]:

@@ -11,12 +11,11 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import nvml
+from . import nvml, paths
 from .engines.sglang import capabilities
 from .engines.sglang.capabilities import Capabilities
 from .gpu_use import InUse
@@ -114,7 +113,7 @@ def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, t
 
     `env`: variables on top of this environment, as the server will have them (a PYTHONPATH decides what is found).
     """
-    interpreter = python or sys.executable
+    interpreter = paths.interpreter(python)
     try:
         done = subprocess.run(
             [interpreter, "-c", _PROBE],
@@ -150,7 +149,7 @@ def engine_help(
     python: str | None = None, *, env: Mapping[str, str] | None = None, timeout_s: float = 300.0
 ) -> Capabilities | str:
     """What the engine's own --help tells, or why it told nothing. It imports the engine: up to a minute."""
-    argv = [python or sys.executable, "-m", "sglang.launch_server", "--help"]
+    argv = [paths.interpreter(python), "-m", "sglang.launch_server", "--help"]
     wide = {**os.environ, **(env or {}), "COLUMNS": "10000"}  # argparse breaks lines where the terminal ends
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=True, env=wide)

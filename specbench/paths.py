@@ -7,6 +7,7 @@ therefore tried against the working directory first and against the workbook's r
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from .errors import ConfigError
@@ -46,6 +47,27 @@ def resolve(path: str | Path, *, kind: str = "path") -> Path:
             return found if exists(found) else candidate.absolute()
     tried = " and ".join(shortened(candidate.parent) for candidate in dict.fromkeys(candidates))
     raise ConfigError(f"{kind}: {shortened(path)!r} does not exist.\nLooked in {tried}.")
+
+
+def interpreter(python: str | None) -> str:
+    """The interpreter that `engine.python` means: a name for PATH as it is, a path made absolute; None: this one.
+
+    Links stay unread: the interpreter of a virtual environment is one, and is another where it leads to.
+    """
+    if python is None:
+        return sys.executable
+    asked = expanded(Path(python))
+    if len(asked.parts) < 2 or asked.is_absolute():
+        return str(asked)
+    candidates = [Path.cwd() / asked, workbook_root() / asked]
+    return str(next((path for path in candidates if exists(path)), candidates[0]))
+
+
+def folder_or_name(model: str) -> str:
+    """What a server is given for a model: a folder as an absolute path, a published name as it is."""
+    asked = expanded(Path(model))
+    folder = next((path for path in (asked, workbook_root() / asked) if exists(path) and path.is_dir()), None)
+    return model if folder is None else str(folder.resolve())
 
 
 def exists(path: Path) -> bool:

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from . import machine
 from .config import RunConfig
 from .engines.sglang.fits import misfits
+from .engines.sglang.resolve import server_args
 from .errors import ConfigError, LaunchError
 from .specs import GpuSpec, load_gpu
 from .units import MIB
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+)?")
+#: As a card of the GPU table and as a device of the engine.
+HOST = "cpu"
 _ANY_WORDS = frozenset({"nvidia", "geforce", "gb"})
 
 
@@ -99,7 +102,14 @@ def _public(version: str) -> str:
 
 
 def _gpus(config: RunConfig) -> list[str]:
-    device = config.engine.args.get("device")
+    device = server_args(config).get("device")
+    if config.gpu.name == HOST:
+        if device != HOST:
+            raise LaunchError(
+                f"gpu.name: {HOST} is no GPU, and the engine would look for one.\n"
+                f"Set engine.args.device: {HOST}, or name the card."
+            )
+        return []
     if device not in (None, "cuda"):
         return [f"the server ran on {device} (engine.args.device), not on a {config.gpu.name}"]
     state = machine.gpus()

@@ -1,7 +1,8 @@
 """Models and GPUs as values. In: a name or a folder. Out: `ModelSpec`, `GpuSpec`.
 
 A model is its published config.json (`data/models/<org>--<name>/`, or any folder with one); beside a shipped one lies
-`source.json`, which says what it rests on. A GPU is a row of `data/gpus.yaml`.
+`source.json`, which says what it rests on. A GPU is a row of `data/gpus.yaml`; the row `cpu` is whatever host a server
+runs on, whose total nobody knows beforehand.
 """
 
 from __future__ import annotations
@@ -93,9 +94,21 @@ class FreeBeforeLoad:
 class GpuSpec:
     name: str
     title: str
-    total_bytes: int  # as nvidia-smi shows
+    card_bytes: int | None  # as nvidia-smi shows; None: no card, the memory of whatever host it is
     listed: Mapping[int, FreeBeforeLoad]  # tensor-parallel size -> what is known
     idle_free_bytes: int | None = None  # as NVML shows it with no process on the card; None: not recorded
+
+    @property
+    def is_host(self) -> bool:
+        """The server runs on the CPU, in the host's memory."""
+        return self.card_bytes is None
+
+    @property
+    def total_bytes(self) -> int:
+        """Of a card. ConfigError for a host: its total is unknown, and differs from one to the next."""
+        if self.card_bytes is None:
+            raise ConfigError(f"gpu.name: {self.name} is no card, so it has no total.\nName a card of the GPU table.")
+        return self.card_bytes
 
     @property
     def total_mib(self) -> int:
@@ -103,7 +116,7 @@ class GpuSpec:
 
     def is_total(self, total_bytes: int) -> bool:
         """Whether a card of that total can be this one: drivers show a little more or less."""
-        return abs(total_bytes / self.total_bytes - 1) <= _SAME_TOTAL
+        return not self.is_host and abs(total_bytes / self.total_bytes - 1) <= _SAME_TOTAL
 
     @property
     def words(self) -> str:
@@ -116,6 +129,11 @@ class GpuSpec:
 
     def _derived(self, ranks: int) -> FreeBeforeLoad:
         low, likely, high = _GONE_ONE_GPU if ranks == 1 else _GONE_SEVERAL_GPUS
+        if self.is_host:
+            raise ConfigError(
+                f"parallel.tp_size: {ranks} ranks on {self.name}: a host is listed for one rank only.\n"
+                "Set parallel.tp_size: 1."
+            )
         total = self.total_bytes
         return FreeBeforeLoad(
             bytes=Interval(total - round(high * GIB), total - round(likely * GIB), total - round(low * GIB)),
@@ -239,7 +257,8 @@ def _builtin_draft(spec: ModelSpec) -> ModelSpec | None:
 
 
 def known_gpus() -> tuple[str, ...]:
-    return tuple(_gpus())
+    """The cards; `cpu` is none."""
+    return tuple(name for name, gpu in _gpus().items() if not gpu.is_host)
 
 
 def load_gpu(name: str, key: str = "gpu.name") -> GpuSpec:
@@ -264,11 +283,12 @@ def _gpus() -> dict[str, GpuSpec]:
 def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
     try:
         listed = {int(ranks): _free(known) for ranks, known in row.get("free_gib", {}).items()}
+        total = row["total_mib"]
         idle = row.get("idle_free_mib")
         return GpuSpec(
             name=name,
             title=row["title"],
-            total_bytes=row["total_mib"] * MIB,
+            card_bytes=None if total is None else total * MIB,
             listed=listed,
             idle_free_bytes=None if idle is None else idle * MIB,
         )

@@ -98,7 +98,7 @@ def deciding_rank(study: Study) -> str:
 def card_bytes(config: RunConfig) -> int | None:
     """The card's total as the driver shows it; None when the GPU table has no such card."""
     try:
-        return load_gpu(config.gpu.name).total_bytes
+        return load_gpu(config.gpu.name).card_bytes
     except SpecError:
         return None
 

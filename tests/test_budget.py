@@ -430,3 +430,62 @@ def test_every_row_of_offsets_says_what_it_rests_on() -> None:
     for row in table["rows"]:
         assert row["source"] and row["runs"] >= 1 and row["fractions"] >= 1
         assert not row["exact"] or (row["runs"] >= 2 and row["fractions"] >= 2), row
+
+
+#: The model of params/live: 3 linear layers (4 key and 8 value heads of 64), 1 attention layer (4 KV heads of 64).
+ON_CPU = {
+    "name": "live",
+    "engine": {"version": "0.5.23", "args": {"device": "cpu", "load-format": "dummy"}},
+    "model": "live/models/tiny-hybrid",
+    "gpu": {"name": "cpu"},
+    "speculative": {
+        "algorithm": "DFLASH",
+        "draft_model_path": "live/models/tiny-hybrid-dflash",
+        "num_draft_tokens": 8,
+    },
+    "memory": {
+        "mem_fraction_static": 0.5,
+        "max_mamba_cache_size": 24,
+        "max_total_tokens": 16384,
+        "max_running_requests": 4,
+        "mamba_radix_cache_strategy": "no_buffer",
+        "disable_overlap_schedule": True,
+    },
+}
+
+
+def test_pinned_pools_are_exact_on_a_host_whose_memory_is_unknown() -> None:
+    budget = predict(RunConfig.model_validate(ON_CPU))
+    assert {name: limit.value for name, limit in budget.limits.items() if limit.value is not None} == {
+        "state_slots": Interval.exact(24),
+        "slots_per_request": Interval.exact(3),
+        "running_requests": Interval.exact(4),
+        "kv_tokens": Interval.exact(16384),
+        "context_len": Interval.exact(4096),
+        "max_input_tokens": Interval.exact(4090),
+    }
+    exact = {
+        name: term.bytes.point
+        for name, term in budget.terms.items()
+        if term.bytes and term.bytes.low == term.bytes.high
+    }
+    assert exact | {"draft_weights": 0} == {
+        "draft_weights": 0,
+        "state_conv": 25 * 3 * 1024 * 3 * 2,  # (slots + 1) × layers × channels × window × 2 B
+        "state_ssm": 25 * 3 * 8 * 64 * 64 * 4,
+        "scratch_ssm": 5 * 8 * 3 * 8 * 64 * 64 * 4,  # (requests + 1) × draft tokens × …
+        "scratch_conv": 5 * 8 * 3 * 1024 * 3 * 2,  # whole windows: columns are shared on a GPU only
+        "kv": 16385 * 2 * 4 * 64 * 2,
+        "draft_kv": 16385 * 2 * 2 * 4 * 64 * 2,
+    }
+    slack = budget.terms["slack"]
+    assert slack.bytes is None and "the memory of the host is not known" in slack.formula
+    assert not any("device" in warning for warning in budget.warnings)
+
+
+def test_a_host_has_no_default_fraction_and_stands_for_no_card() -> None:
+    memory = {key: value for key, value in ON_CPU["memory"].items() if key != "mem_fraction_static"}
+    with pytest.raises(ConfigError, match=r"memory\.mem_fraction_static: left out, and cpu has no total"):
+        predict(RunConfig.model_validate(ON_CPU | {"memory": memory}))
+    with pytest.raises(ConfigError, match=r"gpu\.emulate: a CPU has no memory of its own"):
+        predict(RunConfig.model_validate(ON_CPU | {"gpu": {"name": "cpu", "emulate": "h200"}}))

@@ -175,6 +175,20 @@ def test_a_folder_as_model_becomes_an_absolute_path(tmp_path: Path, monkeypatch:
     assert argv[argv.index("--model-path") + 1] == "org/name"
 
 
+def test_relative_paths_are_looked_for_in_the_workbook_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook runs in another directory than the command. A link stays one: it makes a virtual environment."""
+    for name in ("notebooks", "params", "engine/bin", "mine", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "engine" / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path / "notebooks")
+    argv = server_argv(config(python="engine/bin/python").replace({"model": "mine"}), "127.0.0.1", 1)
+    assert argv[0] == str(tmp_path / "engine" / "bin" / "python")
+    assert argv[argv.index("--model-path") + 1] == str(tmp_path / "mine")
+    assert server_argv(config(python="python3"), "127.0.0.1", 1)[0] == "python3"
+    absent = server_argv(config(python="absent/python"), "127.0.0.1", 1)[0]
+    assert absent == str(tmp_path / "notebooks" / "absent" / "python")
+
+
 def test_the_death_of_the_launching_process_ends_the_server(tmp_path: Path) -> None:
     """SIGKILL, as papermill or the out-of-memory killer may end a kernel."""
     asked = stand_in(tmp_path)

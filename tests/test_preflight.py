@@ -349,6 +349,15 @@ def test_a_server_on_the_cpu_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     cards(monkeypatch)
     (note,) = preflight(config(engine_folder(tmp_path, "0.5.16"), args={"device": "cpu"})).notes
     assert "ran on cpu" in note
+    assert preflight(config(tmp_path, gpu="cpu", args={"device": "cpu"})).notes == ()
+
+
+def test_a_host_as_card_goes_with_the_engine_on_the_cpu_only(tmp_path: Path) -> None:
+    text = refused(config(engine_folder(tmp_path, "0.5.16"), gpu="cpu"))
+    assert (
+        text
+        == "gpu.name: cpu is no GPU, and the engine would look for one.\nSet engine.args.device: cpu, or name the card."
+    )
 
 
 def test_the_log_of_a_start_without_the_engine_is_diagnosed(tmp_path: Path) -> None:

@@ -192,6 +192,18 @@ def test_random_weights_are_said_where_the_figures_are() -> None:
     assert "trained" not in show.latency(plain).html  # without speculation the weights decide no time
 
 
+def test_a_run_on_the_cpu_says_so_where_the_figures_are() -> None:
+    recorded = study(RECORDS / "dflash_r8")
+    args = recorded.record.config.engine.args | {"device": "cpu"}
+    changed = recorded.record.config.replace({"engine.args": args})
+    record = RunRecord(recorded.record.folder, recorded.record.status, changed, recorded.record.env)
+    seen = replace(recorded, record=record)
+    assert "NOT A PERFORMANCE FIGURE" in show.overview(seen).html
+    assert "CPU, tiny model: not a performance figure." in show.latency(seen).html
+    assert "on the CPU" in provenance(record) and "H200" not in provenance(record)
+    assert "performance figure" not in show.overview(recorded).html + show.latency(recorded).html
+
+
 def test_where_figures_come_from_is_said_once_and_only_of_what_was_seen() -> None:
     capped = study(RECORDS / "dflash_r8")
     assert show.overview(capped).html.count("specbench 0.1.0") == 1

@@ -215,6 +215,17 @@ def test_free_memory_is_below_the_total_and_says_where_it_comes_from(name: str, 
         assert "not measured on this card" in known.source
 
 
+def test_a_host_is_no_card_and_its_total_is_unknown() -> None:
+    host = load_gpu("cpu")
+    assert host.is_host and host.card_bytes is None
+    assert "cpu" not in known_gpus()
+    assert host.free_before_load(1).source.startswith("assumed")
+    with pytest.raises(ConfigError, match="cpu is no card, so it has no total"):
+        _ = host.total_bytes
+    with pytest.raises(ConfigError, match=r"parallel\.tp_size: 2 ranks on cpu"):
+        host.free_before_load(2)
+
+
 def test_an_unknown_gpu_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'h200'"):
         load_gpu("H-200")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 
 from .. import __version__
-from ..caveats import caveats
+from ..caveats import caveats, on_cpu
 from ..outcome import in_words
 from ..record import RunRecord
 from ..studies import Study
@@ -93,6 +93,8 @@ def provenance(record: RunRecord) -> str:
 
 def _machine_words(record: RunRecord) -> str:
     """The cards that were seen where the figures come from; what was only asked for is named so."""
+    if on_cpu(record.config):
+        return "on the CPU"
     seen = record.recorded_machine if record.origin == "recorded" else record.this_machine
     if seen is not None and seen.gpus:
         return "on " + ", ".join(f"{seen.gpus.count(name)} × {name}" for name in dict.fromkeys(seen.gpus))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..caveats import random_weights
+from ..caveats import on_cpu, random_weights
 from ..frames.serving import load_name
 from ..latency import FEW, Distribution, StepLatency
 from ..logtext import as_text, blocks, clean
@@ -15,6 +15,7 @@ from .findings import clipped
 from .gpu_use import gpu_use, still_held
 from .shown import Cell, Shown, Value, banner, code_lines, joined, paragraph, table
 
+_ON_CPU = "CPU, tiny model: not a performance figure."
 _RANDOM = "Random weights: TPOT, output tokens/s and acceptance length say nothing about a trained draft model."
 
 
@@ -43,6 +44,8 @@ def latency(study: Study) -> Shown:
     shown = table(headers, [_row(step) for step in steps], caption=caption)
     errors = [(None, f"{step.step}: {count} × {clipped(text)}") for step in steps for text, count in step.errors]
     parts = [shown]
+    if on_cpu(study.record.config):
+        parts.append(banner(_ON_CPU))
     if random_weights(study.record.config) and study.record.config.speculative.algorithm != "none":
         parts.append(banner(_RANDOM))
     if errors:

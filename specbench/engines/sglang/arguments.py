@@ -62,7 +62,7 @@ _UNFOLLOWED: dict[str, str] = {
         ("enable-two-batch-overlap", "enable-return-routed-experts", "enable-return-hidden-states"), _SLACK
     ),
     "config": "any flag: it names a file with further ones",
-    "device": "everything: only CUDA devices are sized",
+    "device": "everything: only CUDA devices are sized (and cpu, with gpu.name: cpu)",
 }
 #: Flags that move the default of --mem-fraction-static, and nothing else of the pools.
 _DEFAULT_FRACTION = frozenset(
@@ -131,6 +131,8 @@ def _changed(config: RunConfig, target: ModelSpec, flag: str, value: Any) -> str
     if value in _NEUTRAL or (flag == "dtype" and _SAME_TYPE.get(str(value), value) == target.dtype):
         return None
     if value == 1 and value is not True:  # one of a size, one node
+        return None
+    if flag == "device" and value == config.gpu.name:  # gpu.name: cpu
         return None
     if flag == "quantization" and value == target.quantization:
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ... import speculative
 from ...config import RunConfig
+from ...paths import interpreter
 from .flags import FLAGS, facts_version, flag_name
 
 #: Values that mean "leave it to the engine", beside None.
@@ -36,8 +36,17 @@ def command(
     `passed_fraction`: the fraction that emulates a smaller card by measured memory; None: by the GPU table.
     """
     version = facts_version(config.engine)
-    python = config.engine.python or sys.executable
-    argv = [python, "-m", "sglang.launch_server", "--model-path", model_path, "--host", host, "--port", str(port)]
+    argv = [
+        interpreter(config.engine.python),
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        model_path,
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
     sections = config.to_sections()
     for key in FLAGS:
         section, _, name = key.partition(".")

@@ -37,6 +37,11 @@ def emulation(
     free_now_bytes: int | None = None,
 ) -> Emulation:
     """`asked`: the fraction as on `card`, and where it comes from. `free_now_bytes`: NVML's, of the fullest GPU."""
+    if host.is_host or card.is_host:
+        raise ConfigError(
+            "gpu.emulate: a CPU has no memory of its own, so it stands for no card and no card stands for it.\n"
+            "Leave gpu.emulate out."
+        )
     ranks = config.parallel.tp_size * config.parallel.pp_size
     offset = known_offsets(version, config.speculative.algorithm, config.parallel.tp_size, host.name).pre.point
     small = card.free_before_load(ranks).bytes.point + offset

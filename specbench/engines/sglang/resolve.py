@@ -78,6 +78,11 @@ class Settings:
             self, fraction=told, fraction_source=f"passed for {self.emulation.asked:g} of {self.emulation.card}"
         )
 
+    @property
+    def on_cpu(self) -> bool:
+        """SGLang's CPU engine: host memory, other layouts here and there."""
+        return server_args(self.config).get("device") == "cpu"
+
 
 def server_args(config: RunConfig) -> dict[str, Any]:
     """engine.args by underscored name, whatever the spelling."""
@@ -208,6 +213,11 @@ def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, car
     given = config.memory.mem_fraction_static
     if given is not None:
         return given, "given"
+    if card.is_host:
+        raise ConfigError(
+            f"memory.mem_fraction_static: left out, and {card.name} has no total from which the engine's default would "
+            "follow.\nGive the fraction."
+        )
     fraction = default_fraction(config, rule, target, family, card.total_mib)
     if fraction <= 0:
         raise ConfigError(

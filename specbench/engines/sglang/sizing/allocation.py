@@ -43,8 +43,8 @@ def scratch_rows(settings: Settings, pools: Pools) -> int:
 
 
 def dedups_conv(settings: Settings) -> bool:
-    """Whether the convolution windows share columns: for a chain, where each node has one ancestor."""
-    return settings.rule.dedup_conv and settings.shape.topk <= 1
+    """Whether the convolution windows share columns: for a chain, where each node has one ancestor, on a GPU."""
+    return settings.rule.dedup_conv and settings.shape.topk <= 1 and not settings.on_cpu
 
 
 def scratch_conv_per_row(settings: Settings, slot: Slot) -> int:

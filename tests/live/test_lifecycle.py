@@ -1,0 +1,204 @@
+"""How a real engine starts, crashes, is killed and is gone. Every test ends with no process left (see conftest).
+
+What stand-ins prove in seconds is in tests/test_launch.py and tests/test_supervisor.py; here are SGLang's own process
+tree (tokenizer, scheduler, detokenizer), its own signal handlers and its own words.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from specbench.config import RunConfig
+from specbench.errors import LaunchError
+from specbench.params import load_run
+from specbench.record import RunRecord
+from specbench.run import run
+
+from .conftest import ENGINE, ROOT, carriers
+
+PARAMS = ROOT / "params" / "live" / "server.yaml"
+_PATIENCE_S = 300.0
+
+
+def asked(**changes: object) -> RunConfig:
+    """The configuration of `make live`, with few requests."""
+    few = {"workload.concurrency": [2], "workload.requests": 2, "workload.warmup": 0}
+    return load_run(PARAMS).replace(few | {key.replace("__", "."): value for key, value in changes.items()})
+
+
+def endless(**changes: object) -> RunConfig:
+    """Requests that are still running when something happens."""
+    return asked(workload__output_tokens=3000, workload__concurrency=[1], workload__requests=4, **changes)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {_PATIENCE_S:.0f} s"
+        time.sleep(0.1)
+
+
+def text(log: Path) -> str:
+    return log.read_text("utf-8", "replace") if log.exists() else ""
+
+
+def starting(log: Path) -> Callable[[], bool]:
+    """All processes of the engine are there, and none of them is ready."""
+    return lambda: "Load weight begin" in text(log)
+
+
+def decoding(log: Path) -> Callable[[], bool]:
+    """A request is being answered: a decode line after its prefill."""
+    return lambda: "Decode batch" in text(log)
+
+
+class InAProcess:
+    """`run` in a process of its own, which can be ended as a kernel is."""
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        program = (
+            "import sys; from pathlib import Path; from specbench.config import RunConfig; "
+            "from specbench.run import run; run(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))"
+        )
+        self.log = folder / "record" / "server.log"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, config.model_dump_json(), str(folder)], cwd=ROOT, stderr=subprocess.DEVNULL
+        )
+
+    def end_by(self, number: signal.Signals, when: Callable[[], bool]) -> int:
+        until(lambda: when() or self.process.poll() is not None, "the moment to send the signal")
+        assert self.process.poll() is None, "the run ended before the signal"
+        self.process.send_signal(number)
+        return self.process.wait(_PATIENCE_S)
+
+
+def test_a_normal_end(tmp_path: Path, nothing_is_left: str) -> None:
+    seen: list[str] = []
+
+    def watch(phase: str, done: int, total: int) -> None:
+        if phase == "stop":
+            seen.extend(process.name() for process in carriers(nothing_is_left))
+
+    record = run(asked(), tmp_path / "run", watch)
+    assert (record.status.status, record.status.exit_code, record.status.origin) == ("served", None, "measured")
+    assert len(seen) >= 4  # the supervisor and three processes of the engine
+    assert [trace.error for trace in record.requests()] == [None, None]
+    assert record.env["engine"]["installed"] == "0.5.23"
+
+
+def test_two_runs_one_after_the_other_take_the_same_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    for name in ("first", "second"):
+        assert run(asked(engine__port=port, workload__requests=0), tmp_path / name).status.status == "served"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("when", [starting, decoding])
+def test_the_end_of_the_kernel(
+    tmp_path: Path, when: Callable[[Path], Callable[[], bool]], number: signal.Signals
+) -> None:
+    kernel = InAProcess(endless(), tmp_path / "run")
+    code = kernel.end_by(number, when(kernel.log))
+    assert code in {signal.SIGKILL: (-9,), signal.SIGTERM: (143,), signal.SIGINT: (1, 130, -2)}[number]
+    assert not (tmp_path / "run" / "record" / "status.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_of_the_command(tmp_path: Path, number: signal.Signals, nothing_is_left: str) -> None:
+    """`specbench run`, which has papermill and a kernel between itself and the server."""
+    params = tmp_path / "endless.yaml"
+    params.write_text(endless().model_dump_json(exclude_unset=True))  # JSON is YAML
+    out = tmp_path / "out"
+    command = subprocess.Popen(
+        [sys.executable, "-m", "specbench", "run", str(params), "--out", str(out)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until(lambda: any(decoding(log)() for log in out.rglob("server.log")), "a request that is being answered")
+    command.send_signal(number)
+    assert command.wait(_PATIENCE_S) in (130, 143)
+    assert list(out.rglob("status.json")) == []
+
+
+def test_a_scheduler_that_is_killed_during_a_request_is_a_crash(tmp_path: Path, nothing_is_left: str) -> None:
+    folder = tmp_path / "run"
+    kernel = InAProcess(endless(), folder)
+    until(decoding(kernel.log), "a request that is being answered")
+    (scheduler,) = [process for process in carriers(nothing_is_left) if "scheduler" in process.name()]
+    scheduler.kill()
+    assert kernel.process.wait(_PATIENCE_S) == 0
+    record = RunRecord.open(folder / "record")
+    assert record.status.status == "crashed"
+    assert "exit code -9" in text(kernel.log)  # SGLang says so itself
+    assert "-9" in (record.status.reason or "")
+    assert any(trace.error for trace in record.requests())
+
+
+def test_an_engine_that_is_killed_as_a_whole_is_a_crash(tmp_path: Path, nothing_is_left: str) -> None:
+    folder = tmp_path / "run"
+    kernel = InAProcess(endless(), folder)
+    until(decoding(kernel.log), "a request that is being answered")
+    engine = [
+        process
+        for process in carriers(nothing_is_left)
+        if process.cmdline()[:1] == [str(ENGINE)] and "sglang.launch_server" in process.cmdline()
+    ]
+    min(engine, key=psutil.Process.create_time).kill()
+    assert kernel.process.wait(_PATIENCE_S) == 0
+    status = RunRecord.open(folder / "record").status
+    assert (status.status, status.exit_code) == ("crashed", -9)
+
+
+def test_too_few_slots_are_refused_in_the_engines_words(tmp_path: Path) -> None:
+    record = run(asked(memory__max_mamba_cache_size=2), tmp_path / "run")
+    assert record.status.status == "refused"
+    assert record.requests() == ()
+
+
+def test_a_start_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    record = run(asked(engine__ready_timeout_s=4.0), tmp_path / "run")
+    assert record.status.status == "timed_out"
+    assert record.requests() == ()
+
+
+def test_a_server_that_hangs_is_ended(tmp_path: Path, nothing_is_left: str) -> None:
+    """Every process of the engine stopped (SIGSTOP): it neither answers nor hears SIGTERM."""
+    folder = tmp_path / "run"
+    kernel = InAProcess(endless(workload__request_timeout_s=8.0), folder)
+    until(decoding(kernel.log), "a request that is being answered")
+    for process in carriers(nothing_is_left):
+        if "specbench" not in " ".join(process.cmdline()) and process.pid != kernel.process.pid:
+            os.kill(process.pid, signal.SIGSTOP)
+    assert kernel.process.wait(_PATIENCE_S) == 0
+    record = RunRecord.open(folder / "record")
+    assert record.status.status == "crashed"
+    assert all(trace.error for trace in record.requests())
+
+
+def test_a_port_that_is_taken_is_refused_before_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(LaunchError, match="in use by another process"):
+        run(asked(engine__port=other.getsockname()[1]), tmp_path / "run")
+    assert not (tmp_path / "run" / "record" / "server.log").exists()
+
+
+def test_the_engine_itself_finds_a_port_that_was_taken_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.launch.check_address", lambda config: None)
+    monkeypatch.setattr("specbench.run.check_address", lambda config: None)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        record = run(asked(engine__port=other.getsockname()[1]), tmp_path / "run")
+    assert record.status.status in ("crashed", "refused")
+    assert "address already in use" in text(tmp_path / "run" / "record" / "server.log").lower()
