@@ -33,7 +33,7 @@ _PATIENCE_S = 300.0
 def asked(**changes: object) -> RunConfig:
     """The configuration of `make live`, with few requests."""
     few = {"workload.concurrency": [2], "workload.requests": 2, "workload.warmup": 0}
-    return load_run(PARAMS).replace(few | {key.replace("__", "."): value for key, value in changes.items()})
+    return load_run(PARAMS).replace(few | {key.replace("__", ".", 1): value for key, value in changes.items()})
 
 
 def endless(**changes: object) -> RunConfig:
@@ -52,32 +52,44 @@ def text(log: Path) -> str:
     return log.read_text("utf-8", "replace") if log.exists() else ""
 
 
-def starting(log: Path) -> Callable[[], bool]:
-    """All processes of the engine are there, and none of them is ready."""
-    return lambda: "Load weight begin" in text(log)
+def starting(log: Path) -> bool:
+    """All processes of the engine are there, and it is not ready."""
+    return "Load weight begin" in text(log)
 
 
-def decoding(log: Path) -> Callable[[], bool]:
-    """A request is being answered: a decode line after its prefill."""
-    return lambda: "Decode batch" in text(log)
+def decoding(log: Path) -> bool:
+    """A request of the workload is being answered; the engine's own warm-up is too short for such a line."""
+    return "Decode batch" in text(log)
+
+
+def engine_of(mark: str) -> list[psutil.Process]:
+    """SGLang's processes: the server, its scheduler, its detokenizer."""
+    return [process for process in carriers(mark) if process.exe() == os.path.realpath(ENGINE)]
 
 
 class InAProcess:
     """`run` in a process of its own, which can be ended as a kernel is."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
+        self._folder = folder
         program = (
             "import sys; from pathlib import Path; from specbench.config import RunConfig; "
             "from specbench.run import run; run(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))"
         )
-        self.log = folder / "record" / "server.log"
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, config.model_dump_json(), str(folder)], cwd=ROOT, stderr=subprocess.DEVNULL
         )
 
-    def end_by(self, number: signal.Signals, when: Callable[[], bool]) -> int:
-        until(lambda: when() or self.process.poll() is not None, "the moment to send the signal")
-        assert self.process.poll() is None, "the run ended before the signal"
+    @property
+    def log(self) -> Path:
+        """It has another folder until the record is whole."""
+        return next(self._folder.glob("record*/server.log"), self._folder / "absent")
+
+    def wait_for(self, when: Callable[[Path], bool]) -> None:
+        until(lambda: when(self.log) or self.process.poll() is not None, when.__name__)
+        assert self.process.poll() is None, f"the run ended: {text(self.log)[-2000:]}"
+
+    def end_by(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
         return self.process.wait(_PATIENCE_S)
 
@@ -96,20 +108,19 @@ def test_a_normal_end(tmp_path: Path, nothing_is_left: str) -> None:
     assert record.env["engine"]["installed"] == "0.5.23"
 
 
-def test_two_runs_one_after_the_other_take_the_same_port(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    for name in ("first", "second"):
-        assert run(asked(engine__port=port, workload__requests=0), tmp_path / name).status.status == "served"
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("when", [starting, decoding])
-def test_the_end_of_the_kernel(
-    tmp_path: Path, when: Callable[[Path], Callable[[], bool]], number: signal.Signals
-) -> None:
+@pytest.mark.parametrize(
+    ("number", "when"),
+    [
+        (signal.SIGKILL, starting),
+        (signal.SIGKILL, decoding),
+        (signal.SIGINT, starting),
+        (signal.SIGTERM, decoding),
+    ],
+)
+def test_the_end_of_the_kernel(tmp_path: Path, when: Callable[[Path], bool], number: signal.Signals) -> None:
     kernel = InAProcess(endless(), tmp_path / "run")
-    code = kernel.end_by(number, when(kernel.log))
+    kernel.wait_for(when)
+    code = kernel.end_by(number)
     assert code in {signal.SIGKILL: (-9,), signal.SIGTERM: (143,), signal.SIGINT: (1, 130, -2)}[number]
     assert not (tmp_path / "run" / "record" / "status.json").exists()
 
@@ -126,7 +137,7 @@ def test_the_end_of_the_command(tmp_path: Path, number: signal.Signals, nothing_
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: any(decoding(log)() for log in out.rglob("server.log")), "a request that is being answered")
+    until(lambda: any(decoding(log) for log in out.rglob("server.log")), "a request that is being answered")
     command.send_signal(number)
     assert command.wait(_PATIENCE_S) in (130, 143)
     assert list(out.rglob("status.json")) == []
@@ -135,8 +146,8 @@ def test_the_end_of_the_command(tmp_path: Path, number: signal.Signals, nothing_
 def test_a_scheduler_that_is_killed_during_a_request_is_a_crash(tmp_path: Path, nothing_is_left: str) -> None:
     folder = tmp_path / "run"
     kernel = InAProcess(endless(), folder)
-    until(decoding(kernel.log), "a request that is being answered")
-    (scheduler,) = [process for process in carriers(nothing_is_left) if "scheduler" in process.name()]
+    kernel.wait_for(decoding)
+    (scheduler,) = [process for process in engine_of(nothing_is_left) if "schedul" in process.name()]
     scheduler.kill()
     assert kernel.process.wait(_PATIENCE_S) == 0
     record = RunRecord.open(folder / "record")
@@ -149,13 +160,8 @@ def test_a_scheduler_that_is_killed_during_a_request_is_a_crash(tmp_path: Path, 
 def test_an_engine_that_is_killed_as_a_whole_is_a_crash(tmp_path: Path, nothing_is_left: str) -> None:
     folder = tmp_path / "run"
     kernel = InAProcess(endless(), folder)
-    until(decoding(kernel.log), "a request that is being answered")
-    engine = [
-        process
-        for process in carriers(nothing_is_left)
-        if process.cmdline()[:1] == [str(ENGINE)] and "sglang.launch_server" in process.cmdline()
-    ]
-    min(engine, key=psutil.Process.create_time).kill()
+    kernel.wait_for(decoding)
+    min(engine_of(nothing_is_left), key=psutil.Process.create_time).kill()
     assert kernel.process.wait(_PATIENCE_S) == 0
     status = RunRecord.open(folder / "record").status
     assert (status.status, status.exit_code) == ("crashed", -9)
@@ -177,10 +183,9 @@ def test_a_server_that_hangs_is_ended(tmp_path: Path, nothing_is_left: str) -> N
     """Every process of the engine stopped (SIGSTOP): it neither answers nor hears SIGTERM."""
     folder = tmp_path / "run"
     kernel = InAProcess(endless(workload__request_timeout_s=8.0), folder)
-    until(decoding(kernel.log), "a request that is being answered")
-    for process in carriers(nothing_is_left):
-        if "specbench" not in " ".join(process.cmdline()) and process.pid != kernel.process.pid:
-            os.kill(process.pid, signal.SIGSTOP)
+    kernel.wait_for(decoding)
+    for process in engine_of(nothing_is_left):
+        os.kill(process.pid, signal.SIGSTOP)
     assert kernel.process.wait(_PATIENCE_S) == 0
     record = RunRecord.open(folder / "record")
     assert record.status.status == "crashed"
