@@ -7,8 +7,10 @@ version refuses is checked in `engines/<name>/checks.py`; reading files and nami
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
@@ -63,6 +65,15 @@ class EngineSection(Section):
         1.0,
         description="the factor by which a replay is faster than recorded, or instant; timings stay in recorded time",
     )
+    attach: Text | None = Field(
+        None,
+        description="the URL of a server that somebody else started: it is benchmarked, and left running",
+    )
+    attach_log: Text | None = Field(None, description="the log file of the attached server, when it lies here")
+    api_key_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
+        "SPECBENCH_API_KEY",
+        description="the name of the environment variable with the attached server's key, which is stored nowhere",
+    )
     host: Text = Field("127.0.0.1", description="the address that the server binds to")
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="the port of the server; when left out: a free one"
@@ -74,6 +85,34 @@ class EngineSection(Section):
     allow_refused: bool = Field(
         False, description="the switch that accepts values this engine version refuses, to see the engine's own error"
     )
+
+    @model_validator(mode="after")
+    def _one_server(self) -> EngineSection:
+        if self.attach is not None and self.replay is not None:
+            raise ValueError("attach and replay are both given, and there is one server.\nKeep one of them")
+        if self.attach_log is not None and self.attach is None:
+            raise ValueError("attach_log is given without attach.\nName the server whose log it is (attach)")
+        problem = None if self.attach is None else _why_no_address(self.attach)
+        if problem is not None:
+            raise ValueError(
+                f"attach: {problem}.\nExpected the address of a server, e.g. http://127.0.0.1:30000; a key goes into "
+                "the environment (api_key_env)"
+            )
+        return self
+
+
+def _why_no_address(url: str) -> str | None:
+    """None: it is an address. A wrong one is not shown: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError:
+        return "no URL"
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_fits or re.search(r"[\s\x00-\x1f]", url):
+        return "no http:// or https:// URL"
+    if parts.username is not None or parts.password is not None:
+        return "a name or a password in the URL"
+    return "a query or a fragment in the URL" if parts.query or parts.fragment else None
 
 
 class GpuSection(Section):

@@ -34,7 +34,8 @@ class Headroom:
 
 def headroom(config: RunConfig, probe: Probe | str | None = None) -> Headroom:
     """Looks once, right before the start. `probe` reads all GPUs, or says why not; None: NVML of this machine."""
-    if config.engine.replay is not None or config.engine.args.get("device") not in (None, "cuda"):
+    not_started = config.engine.replay is not None or config.engine.attach is not None
+    if not_started or config.engine.args.get("device") not in (None, "cuda"):
         return Headroom(gpus=(), notes=(), warnings=())
     read = nvml.use_reader() if probe is None else probe
     if isinstance(read, str):

@@ -53,6 +53,7 @@ class Server:
     ) -> None:
         """Starts it. `gpus`: NVML indices whose memory must be back when it has ended; None: all, empty: none."""
         self.argv, self.host, self.port, self.log_path = tuple(argv), host, port, log_path
+        self.headers: dict[str, str] = {}  # of every request to it
         self.ready = self.timed_out = False
         self.answering = True  # still healthy when the workload was done
         self.ready_s: float | None = None

@@ -70,7 +70,7 @@ def place(config: RunConfig, places: Places, where: str = "--machine") -> RunCon
     ConfigError (two lines): no engine of the version that is asked for.
     """
     engine = config.engine
-    if engine.replay is not None:
+    if engine.replay is not None or engine.attach is not None:
         return config
     known = places.engines.get(engine.version)
     if known is None and places.engines and engine.python is None:

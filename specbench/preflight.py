@@ -53,7 +53,7 @@ def _engine(config: RunConfig, found: machine.EngineState) -> list[str]:
         )
     if found.version is None:
         return [f"the version of the installed sglang could not be read ({where}); {asked} is what the params say"]
-    if _same(found.version, asked):
+    if same_version(found.version, asked):
         return []
     if _RELEASE.fullmatch(_public(found.version)):
         raise LaunchError(
@@ -92,7 +92,8 @@ def _keys(texts: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(text.partition(":")[0] for text in texts))
 
 
-def _same(installed: str, asked: str) -> bool:
+def same_version(installed: str, asked: str) -> bool:
+    """Whether they are one release: the label of a build (+cu130) makes no other."""
     return installed == asked or (_public(installed) == asked and _RELEASE.fullmatch(asked) is not None)
 
 

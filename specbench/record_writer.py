@@ -9,7 +9,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from .record_types import (
     RequestTrace,
     RunStatus,
 )
+from .redaction import Redaction
 
 #: A larger log is stored compressed.
 _COMPRESS_FROM_BYTES = 8 * 2**20
@@ -40,8 +41,12 @@ _COMPRESS_TABLE_FROM = 200_000
 class RecordWriter:
     """Writes one record. `finish` makes it visible; leaving the `with` block without it removes what was written."""
 
-    def __init__(self, target: str | Path) -> None:
-        """`target` is the record's final folder, e.g. `<run folder>/record`. RecordError when it exists, or cannot."""
+    def __init__(self, target: str | Path, redaction: Redaction | None = None) -> None:
+        """`target` is the record's final folder, e.g. `<run folder>/record`. RecordError when it exists, or cannot.
+
+        `redaction` takes the key of an attached server out of every text.
+        """
+        self._redact: Callable[[str], str] = str if redaction is None else redaction.text
         self.target = Path(target)
         if os.path.lexists(self.target):
             raise RecordError(f"{self.target}: exists. A record is written once; choose another folder (--out).")
@@ -88,7 +93,7 @@ class RecordWriter:
     def text(self, name: str, content: str, *, compress: bool = False) -> None:
         """A file as the engine gave it: server_info.json, metrics.txt, …"""
         if compress:
-            (self.folder / f"{name}.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
+            (self.folder / f"{name}.gz").write_bytes(gzip.compress(self._redact(content).encode(), mtime=0))
         else:
             self._text(name, content)
 
@@ -136,7 +141,7 @@ class RecordWriter:
         self._text(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
     def _text(self, name: str, content: str) -> None:
-        (self.folder / name).write_text(content, encoding="utf-8")
+        (self.folder / name).write_text(self._redact(content), encoding="utf-8")
 
 
 def sha256_text(text: str) -> str:

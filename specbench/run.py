@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from .attach import SERVER_INFO, Attached, attached
 from .budget_types import MemoryBudget
 from .caveats import caveats
 from .config import RunConfig
@@ -32,11 +33,11 @@ from .record_types import RunStatus
 from .record_writer import RecordWriter
 from .recorded import AsRecorded, as_recorded
 from .sending import Progress, Sending, send
+from .served_config import AsServed, as_served
 from .watching import Watching
 from .workload import check_fit
 
 #: Names under which engines of different versions answer, newest first.
-_SERVER_INFO = ("/server_info", "/get_server_info")
 _MODEL_INFO = ("/model_info", "/get_model_info")
 #: For everything that is asked of one server besides requests.
 _CAPTURES_S = 60.0
@@ -64,19 +65,38 @@ def run(
     if config.engine.replay is not None:
         replayed = as_recorded(config, RunRecord.open(resolve(config.engine.replay, kind="engine.replay")))
         config = replayed.config
-    _refuse_impossible(config, predicted(config))
-    check_address(config)
-    checked = preflight(config) if replayed is None else Checked(installed=None, notes=replayed.notes)
-    emulated = emulating(config) if replayed is None else None
+    target = None
+    if config.engine.attach is not None:
+        target, served = _attach(config, progress)
+        config = served.config
+    # The pool of an attached server is what it is; the one predicted for the card in the params may be another.
+    _refuse_impossible(config, predicted(config) if target is None else None)
+    if target is not None:
+        checked = Checked(installed=target.version, notes=served.notes)
+    elif replayed is not None:
+        checked = Checked(installed=None, notes=replayed.notes)
+    else:
+        check_address(config)
+        checked = preflight(config)
+    emulated = emulating(config) if replayed is None and target is None else None
     folder = out or new_run_folder(runs_root() / "single", _stamped(config.name))
     created = out is None
     try:
-        with _sigterm_raises(), RecordWriter(folder / RECORD) as writer:
-            return _observe(config, writer, progress, notice or _unsaid, replayed, checked, emulated)
+        with _sigterm_raises(), RecordWriter(folder / RECORD, target.redaction if target else None) as writer:
+            return _observe(config, writer, progress, notice or _unsaid, replayed, checked, emulated, target)
     except BaseException:
         if created:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _attach(config: RunConfig, progress: Progress | None) -> tuple[Attached, AsServed]:
+    """The server of `engine.attach`, healthy and of the configuration that is asked for, or LaunchError/ConfigError."""
+    target, timeout_s = Attached(config), config.engine.ready_timeout_s
+    target.connect(
+        timeout_s, (lambda waited_s: progress("attach", int(waited_s), int(timeout_s))) if progress else None
+    )
+    return target, as_served(config, target.info)
 
 
 def predicted(config: RunConfig) -> MemoryBudget | None:
@@ -106,6 +126,7 @@ def _observe(
     replayed: AsRecorded | None,
     checked: Checked,
     emulated: Emulating | None,
+    target: Attached | None,
 ) -> RunRecord:
     writer.config(config)
     record = None if replayed is None else replayed.record
@@ -117,7 +138,7 @@ def _observe(
     sending = Sending()
     timeout_s = config.engine.ready_timeout_s
 
-    with Watching(config, writer.log_path) as watching:
+    with Watching(config, writer.log_path, target.not_sampled if target else None) as watching:
 
         def tick(waited_s: float) -> None:
             if progress:
@@ -125,17 +146,22 @@ def _observe(
 
         began = time.perf_counter()
         passed = emulated.emulation.passed if emulated else None
-        with launch(config, log_path=writer.log_path, tick=tick, passed_fraction=passed, gpus=room.gpus) as server:
+        serving: contextlib.AbstractContextManager[Server | Attached] = (
+            attached(target, writer.log_path)
+            if target is not None
+            else launch(config, log_path=writer.log_path, tick=tick, passed_fraction=passed, gpus=room.gpus)
+        )
+        with serving as server:
             start_s = time.perf_counter() - began
             writer.command(server.argv)
             if server.ready:
                 watching.ready(server)
                 captures = _Captures(server, writer)
-                captures.json("server_info.json", _SERVER_INFO)
+                captures.json("server_info.json", SERVER_INFO)
                 captures.json("model_info.json", _MODEL_INFO)
                 if _has_something_to_send(config, record):
                     sending = _send_in_thread(config, server, watching, progress)
-                    captures.json("server_info_after.json", _SERVER_INFO)
+                    captures.json("server_info_after.json", SERVER_INFO)
                     captures.text("metrics.txt", ("/metrics",))
             watching.stopping()
             stop_began = time.perf_counter()
@@ -146,6 +172,7 @@ def _observe(
         notice(text)
     ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
     env = environment(config, server.argv, watching.telemetry.words, server.gpu_memory, replayed, checked, emulated)
+    env |= {} if target is None else target.environment(env)
     writer.env({**env, "gpu_memory": server.gpu_use, "capture": watching.told()})
     if sending.traces:
         writer.requests(sending.traces)
@@ -159,7 +186,9 @@ def _observe(
             started_unix_s=server.started_unix_s,
             ended_unix_s=time.time(),
             ready_s=server.ready_s,
-            phases={"start": round(start_s, 3), **sending.phases, "stop": round(stop_s, 3)},
+            phases=sending.phases
+            if target is not None  # it was neither started nor stopped
+            else {"start": round(start_s, 3), **sending.phases, "stop": round(stop_s, 3)},
             marks=watching.marks(server.ready_s),
             stages=watching.stages(server.ready_s),
             flushes=sending.flushes,
@@ -212,14 +241,25 @@ def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
     return notes
 
 
-def _send_in_thread(config: RunConfig, server: Server, watching: Watching, progress: Progress | None) -> Sending:
+def _send_in_thread(
+    config: RunConfig, server: Server | Attached, watching: Watching, progress: Progress | None
+) -> Sending:
     """In a thread with a loop of its own: a notebook's main thread has a running one. Ctrl-C still reaches this one."""
     cancel = threading.Event()
     result: list[Sending | BaseException] = []
 
     def work() -> None:
         try:
-            result.append(send(config, server.url, progress=progress, cancel=cancel, on_step=watching.phase))
+            result.append(
+                send(
+                    config,
+                    server.url,
+                    progress=progress,
+                    cancel=cancel,
+                    on_step=watching.phase,
+                    headers=server.headers,
+                )
+            )
         except BaseException as error:
             result.append(error)
 
@@ -241,7 +281,7 @@ def _send_in_thread(config: RunConfig, server: Server, watching: Watching, progr
 class _Captures:
     """What a server tells of itself, into its record. All of it together has `_CAPTURES_S` seconds."""
 
-    def __init__(self, server: Server, writer: RecordWriter) -> None:
+    def __init__(self, server: Server | Attached, writer: RecordWriter) -> None:
         self._server, self._writer, self._left_s = server, writer, _CAPTURES_S
 
     def json(self, name: str, paths: tuple[str, ...]) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -52,21 +53,27 @@ def send(
     progress: Progress | None = None,
     cancel: threading.Event | None = None,
     on_step: Callable[[str], None] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Sending:
     """Sends the whole workload to a ready server. Blocks; failed requests are results.
 
     Runs an event loop of its own: call it in a thread of its own when this one may have a loop (a notebook has).
-    `cancel` ends it early, with what was sent until then.
+    `cancel` ends it early, with what was sent until then. `headers` go out with every request.
     """
-    return asyncio.run(_Sender(config, url, progress, on_step).all(cancel))
+    return asyncio.run(_Sender(config, url, progress, on_step, headers).all(cancel))
 
 
 class _Sender:
     def __init__(
-        self, config: RunConfig, url: str, progress: Progress | None, on_step: Callable[[str], None] | None
+        self,
+        config: RunConfig,
+        url: str,
+        progress: Progress | None,
+        on_step: Callable[[str], None] | None,
+        headers: Mapping[str, str] | None,
     ) -> None:
         self._workload = config.workload
-        self._url = url
+        self._url, self._headers = url, dict(headers or {})
         self._replayed = config.engine.replay is not None
         speed = config.engine.replay_speed if self._replayed else 1.0
         self._speed = None if isinstance(speed, str) else speed
@@ -91,8 +98,10 @@ class _Sender:
 
     async def _steps(self, http: Any) -> None:
         # A connection per request, as the recorded client had: a kept one may be closed by the server at any moment.
-        connector = http.TCPConnector(limit=0, force_close=True)
-        async with http.ClientSession(connector=connector, read_bufsize=2**20) as session:
+        # aiohttp's own context is of the time when it was imported, and knows no SSL_CERT_FILE that was set since.
+        tls = ssl.create_default_context() if self._url.startswith("https:") else True
+        connector = http.TCPConnector(limit=0, force_close=True, ssl=tls)
+        async with http.ClientSession(connector=connector, read_bufsize=2**20, headers=self._headers) as session:
             for step in steps_of(self._workload):
                 asked = self._asked(step)  # ahead: neither between flush and requests nor in the time of the step
                 if self._on_step:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .attach import Attached
 from .config import RunConfig
 from .launch import Server
 from .logtail import LogTail
@@ -27,11 +28,13 @@ _METRICS_TIMEOUT_S = 10.0
 class Watching:
     """Watches while its `with` block runs; `ready` and `phase` tell it how far the run is."""
 
-    def __init__(self, config: RunConfig, log_path: Path) -> None:
+    def __init__(self, config: RunConfig, log_path: Path, not_sampled: str | None = None) -> None:
+        """`not_sampled`: why the GPUs of this machine have no part in it; None: they have, unless it is a replay."""
         self._config = config
         self._real = config.engine.replay is None
+        self._started_here = self._real and config.engine.attach is None
         self.clock = RunClock()
-        self.telemetry = Telemetry(reader=None if self._real else _NOT_SAMPLED, clock=self.clock)
+        self.telemetry = Telemetry(reader=not_sampled if self._real else _NOT_SAMPLED, clock=self.clock)
         self._began_s = self.clock.seconds()
         self._starting = Starting(self._began_s)
         self._tail = LogTail(log_path, self.clock, self._line)
@@ -61,7 +64,7 @@ class Watching:
         """What the server is doing while it starts: 'loading weights (3 s)'."""
         return self._starting.now(self.clock.seconds())
 
-    def ready(self, server: Server) -> None:
+    def ready(self, server: Server | Attached) -> None:
         """The server serves from now on, until `stopping`."""
         self._tail.started()
         self.telemetry.phase("ready")
@@ -89,33 +92,36 @@ class Watching:
 
     def marks(self, ready_s: float | None) -> dict[str, float]:
         """Seconds since the start of the process at which something was seen. `ready`: /health answered 200."""
-        seen = self._starting.marks if self._real else {}
+        seen = self._starting.marks if self._started_here else {}
         fired_up = seen.pop("ready", None)
         if fired_up is not None:
             seen["fired_up"] = fired_up
         return seen if ready_s is None else seen | {"ready": ready_s}
 
     def stages(self, ready_s: float | None) -> dict[str, float]:
-        """The parts of the start in seconds; of a replay none."""
-        return self._starting.stages(ready_s) if self._real else {}
+        """The parts of the start in seconds; none of a replay, or of a server that was there already."""
+        return self._starting.stages(ready_s) if self._started_here else {}
 
     def told(self) -> dict[str, Any]:
         """How was watched, for env.json."""
         return {
             "clock_unix_s": round(self.clock.unix_s, 4),  # of the origin of every t_s in this record
-            "process_started_s": self._began_s,  # on that clock
+            "process_started_s": None if self._real and not self._started_here else self._began_s,  # on that clock
             "gpu": self.telemetry.words,
-            "log": self._tail.words if self._real else "not recorded: the times of a replay are its own",
+            "log": self._tail.words if self._started_here else self._no_log_times(),
             "metrics": self._metering.words if self._metering is not None else self._no_metrics(),
         }
 
     def write(self, writer: RecordWriter) -> None:
         """gpu.csv, log_times.csv.gz and metrics.csv.gz."""
         writer.gpu_samples(self.telemetry.samples)
-        if self._real:
+        if self._started_here:
             writer.log_arrivals(self._tail.arrivals)
         if self._metering is not None:
             writer.metric_samples(self._metering.samples)
+
+    def _no_log_times(self) -> str:
+        return "not recorded: the times of a replay are its own" if not self._real else "not watched: attached"
 
     def _no_metrics(self) -> str:
         if not self._real:

@@ -22,13 +22,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "predict": (
         *("freememory", "budget_case", "budget_limits", "budget_terms", "budget_words", "budget", "budget_json"),
     ),
-    "record": ("gpu_use", "record_types", "record", "record_writer"),
+    "record": ("gpu_use", "redaction", "record_types", "record", "record_writer"),
     "observe": (
         *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "launch", "replay", "prompts", "client"),
         *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
-        *("preflight", "headroom", "emulating"),
+        *("preflight", "headroom", "emulating", "attach", "served_config"),
     ),
     "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies", "spent"),
     "show": (

@@ -1,0 +1,162 @@
+"""An attached server has the configuration that it was started with: ours must be that one.
+
+In: the configuration as asked, and what /server_info says. Out: the configuration as it is served, with what was not
+stated filled in, and notes. ConfigError when a stated key that decides what a server does is not as served: the
+figures of one configuration would be passed off as those of another.
+
+The non-obvious thing: /server_info has the arguments after the engine resolved them, so NEXTN has become EAGLE and what
+was left to the engine has a value; a model is known there by its path on that machine and cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from . import speculative
+from .config import RunConfig
+from .engines.sglang.command import command
+from .engines.sglang.command_line import sections_of
+from .engines.sglang.flags import FLAGS, spellings_of
+from .errors import ConfigError
+from .preflight import same_version
+from .versions import is_development
+
+#: Values that leave the choice to the engine.
+_OPEN = (None, "auto")
+#: The engine's own name of an algorithm, for those that it renames.
+_RESOLVED_AS = {"NEXTN": ("EAGLE", "FROZEN_KV_MTP"), "EAGLE": ("FROZEN_KV_MTP",)}
+#: Paths on the server's machine.
+_PLACES = frozenset({"speculative.draft_model_path"})
+_MOST_TOLD = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsServed:
+    """What a run on an attached server has."""
+
+    config: RunConfig
+    taken: Mapping[str, Any]  # key -> value, as the server says it
+    notes: tuple[str, ...]
+
+
+def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
+    """The configuration made whole by the server's. ConfigError (two lines): a stated key is served otherwise."""
+    stated = _flat(asked.stated())
+    written = _flat(sections_of(command(asked, model_path="m", draft_path="d", host="h", port=1)))
+    wrong: dict[str, tuple[Any, Any]] = {}
+    taken: dict[str, Any] = {}
+    version = info.get("version")
+    if isinstance(version, str) and not _is_version(asked, version):
+        wrong["engine.version"] = (asked.engine.version, version)
+    whole = _flat(asked.to_sections())
+    for key in FLAGS:
+        names = [name.replace("-", "_") for name in spellings_of(key)]
+        known = [info[name] for name in names if name in info]
+        if not known or key in _PLACES or key.startswith("engine."):
+            continue
+        theirs = known[0]
+        if key == "speculative.algorithm":
+            theirs = "none" if theirs is None else str(theirs)
+        mine = written.get(key, stated.get(key))
+        if mine in _OPEN:
+            if theirs not in _OPEN and theirs != whole[key]:
+                taken[key] = theirs
+        elif not _equal(key, mine, theirs):
+            wrong[key] = (mine, theirs)
+    if wrong:
+        _refuse(asked, wrong)
+    config, taken = _with(asked, taken)
+    return AsServed(config=config, taken=taken, notes=tuple(_notes(asked, info, taken)))
+
+
+def _is_version(asked: RunConfig, served: str) -> bool:
+    try:
+        fork = is_development(served) and asked.engine.sizing is not None
+    except ConfigError:
+        fork = asked.engine.sizing is not None
+    return fork or same_version(served, asked.engine.version)
+
+
+def _equal(key: str, mine: Any, theirs: Any) -> bool:
+    if key == "speculative.algorithm":
+        name, served = speculative.canonical(str(mine)), speculative.canonical(str(theirs))
+        return name == served or served in _RESOLVED_AS.get(name, ())
+    return bool(mine == theirs)
+
+
+def _with(asked: RunConfig, served: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+    """`asked` with the server's values, as far as they are values that a configuration can have."""
+    config, taken = asked, {}
+    fraction = "memory.mem_fraction_static"
+    for key, value in served.items():
+        if key == fraction and asked.gpu.emulate is not None:
+            continue  # theirs is of the real card
+        if key.startswith("speculative.") and not _belongs(config, key, value):
+            continue
+        try:
+            config = config.replace({key: value})
+        except ValidationError:
+            continue
+        taken[key] = value
+    return config, taken
+
+
+def _belongs(config: RunConfig, key: str, value: Any) -> bool:
+    """The engine fills in steps and branches of algorithms that have none."""
+    if key == "speculative.algorithm":
+        return True
+    try:
+        tried = config.replace({key: value}).speculative
+        return not any(f"speculative.{found.key}" == key for found in speculative.get(tried.algorithm).check(tried))
+    except (ConfigError, ValidationError):
+        return False
+
+
+def _notes(asked: RunConfig, info: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:
+    notes = [f"attached to a server that somebody else started ({asked.engine.attach}); it was left running"]
+    notes.append(
+        f"the attached server's model is {str(info.get('model_path') or 'not told')[:200]}; {asked.model} and "
+        f"{asked.gpu.count} × {asked.gpu.name} are what the params say, which it cannot confirm"
+    )
+    if "version" not in info:
+        notes.append(f"the attached server does not tell its version; {asked.engine.version} is what the params say")
+    if taken:
+        told = ", ".join(f"{key} {value}" for key, value in taken.items())
+        notes.append(f"taken from the attached server, as it resolved them: {told}")
+    for given, value in asked.engine.args.items():
+        name = given.lstrip("-").replace("-", "_")
+        if value in (None, False) or name not in info:
+            continue
+        if info[name] != value:
+            notes.append(f"engine.args.{given}: {str(value)[:80]} in the params, served {str(info[name])[:80]}")
+    if asked.engine.env or asked.engine.python:
+        notes.append("engine.python and engine.env say nothing of an attached server and were not used")
+    return notes
+
+
+def _refuse(asked: RunConfig, wrong: Mapping[str, tuple[Any, Any]]) -> None:
+    told = [f"{key}: {_value(mine)} asked, {_value(theirs)} served" for key, (mine, theirs) in wrong.items()]
+    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    raise ConfigError(
+        f"{'; '.join(told[:_MOST_TOLD])}{more} (engine.attach: {asked.engine.attach}).\n"
+        f"The server that runs there is another one: use {'its value' if len(told) == 1 else 'its values'}, or leave "
+        "the key out to take them."
+    )
+
+
+def _value(value: Any) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{section}.{key}": value
+        for section, values in sections.items()
+        if isinstance(values, dict)
+        for key, value in values.items()
+    }
