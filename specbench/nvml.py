@@ -119,7 +119,7 @@ def use_reader() -> Probe | str:
                 continue
             told = True
             for process in found:  # one that computes and draws is in both lists, with the same figure
-                sizes[process.pid] = process.usedMemoryReading or sizes.get(process.pid)
+                sizes[process.pid] = process.usedGpuMemory or sizes.get(process.pid)
         return (
             tuple(Holder(pid=pid, name=name_of(pid), used_bytes=size) for pid, size in sizes.items()) if told else None
         )
