@@ -40,6 +40,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: after a fork is no tim
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
+#: SGLang's workers take a new title by setproctitle, which writes it over their environment, and so over the mark, in
+#: /proc/<pid>/environ; with this variable it leaves the environment alone.
+_KEEP_ENVIRON = {"SPT_NOENV": "1"}
 #: Other users of the card move a little.
 _GPU_POLL_S = 0.2
 _GPU_TOLERANCE_BYTES = 256 * 2**20
@@ -61,7 +64,7 @@ class Tree:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**order["env"], MARK: self.mark},
+                env={**_KEEP_ENVIRON, **order["env"], MARK: self.mark},
                 cwd=order.get("cwd"),
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,

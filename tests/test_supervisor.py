@@ -142,6 +142,21 @@ def test_a_double_forked_grandchild_in_its_own_session_without_the_mark_is_found
     run.close()
 
 
+@pytest.mark.parametrize(("own", "seen"), [(None, "1"), ("0", "0")])
+def test_workers_that_take_a_title_keep_their_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None, seen: str
+) -> None:
+    """setproctitle, by which SGLang names its workers, clears /proc/<pid>/environ unless SPT_NOENV is set."""
+    monkeypatch.delenv("SPT_NOENV", raising=False)
+    if own is not None:
+        monkeypatch.setenv("SPT_NOENV", own)
+    run = Supervised(tmp_path, "import os; print('told', os.environ['SPT_NOENV'], flush=True)")
+    run.event("started")
+    assert run.event("exited")["exit_code"] == 0
+    assert run.said("told") == [int(seen)]
+    run.close()
+
+
 def test_a_killed_kernel_takes_the_tree_with_it(tmp_path: Path) -> None:
     """A stand-in for the Jupyter kernel starts the supervisor and is ended by SIGKILL."""
     (tmp_path / "engine.py").write_text(textwrap.dedent(STUBBORN))
