@@ -24,7 +24,7 @@ from specbench.params import load_run
 from specbench.record import RunRecord
 from specbench.run import run
 
-from .conftest import ENGINE, ROOT, carriers
+from .conftest import ROOT, carriers
 
 PARAMS = ROOT / "params" / "live" / "server.yaml"
 _PATIENCE_S = 300.0
@@ -64,7 +64,7 @@ def decoding(log: Path) -> bool:
 
 def engine_of(mark: str) -> list[psutil.Process]:
     """SGLang's processes: the server, its scheduler, its detokenizer."""
-    return [process for process in carriers(mark) if process.exe() == os.path.realpath(ENGINE)]
+    return [process for process in carriers(mark) if "SGLANG_USE_CPU_ENGINE" in process.environ()]
 
 
 class InAProcess:
