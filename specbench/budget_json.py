@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from .budget_types import LeftForPools, MemoryBudget, PredictedLimit, PredictedTerm
@@ -25,6 +26,7 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "rule_words": budget.rule_words,
         "basis": budget.basis,
         "requested": {"running_requests": budget.requested_running_requests},
+        "emulation": None if budget.emulation is None else asdict(budget.emulation),
         "limits": {limit: _point(value) for limit, value in counts.items()},
         "left_for_pools": None if budget.left is None else _point(budget.left.bytes),
         "bytes": {term: _point(value) for term, value in sizes.items()},

@@ -214,6 +214,11 @@ class WorkloadSection(Section):
     allow_overflow: bool = Field(
         False, description="the switch that sends requests which cannot fit, to see the engine's own error"
     )
+    simulate_acc_len: Annotated[float, Field(ge=1, le=1e3)] | None = Field(
+        None,
+        description="the acceptance length (tokens per verification, bonus token included) that the engine simulates "
+        "(SGLANG_SIMULATE_ACC_LEN): speed is then a cost model; when left out: the drafts' own",
+    )
     request_timeout_s: Seconds = Field(600.0, description="the time in seconds after which a request counts as failed")
 
     @model_validator(mode="after")

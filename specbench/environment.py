@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import subprocess
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 from .config import RunConfig
 from .emulating import Emulating
+from .engines.sglang.acceptance import simulated, variables
 from .machine import gpus
 from .paths import DATA, exists, expanded, interpreter
 from .preflight import Checked
@@ -49,8 +51,12 @@ def environment(
             "capabilities": _capabilities(checked),
         },
         "machine": _machine() if replayed is None else replayed.record.env.get("machine"),
-        "environment": dict(config.engine.env),
-        "simulated_acceptance": None if replayed is None else replayed.record.env.get("simulated_acceptance"),
+        "environment": {**config.engine.env, **variables(config)},
+        "simulated_acceptance": (
+            simulated(config, None if config.engine.attach else os.environ) or None
+            if replayed is None
+            else replayed.record.env.get("simulated_acceptance")
+        ),
         "emulation": _emulation(replayed, emulated),
         "gpu_telemetry": gpu_telemetry,
         "gpu_memory_after": gpu_memory_after,

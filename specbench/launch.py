@@ -244,6 +244,8 @@ def launch(
 
     Whatever ends the `with` block (an exception, Ctrl-C, the death of this process), the whole tree is ended.
     """
+    from .engines.sglang.acceptance import variables
+
     host = config.engine.host
     check_address(config)
     port = config.engine.port or free_port(host)
@@ -252,7 +254,7 @@ def launch(
         host=host,
         port=port,
         log_path=log_path,
-        env={**(_own_environment() if config.engine.replay else os.environ), **config.engine.env},
+        env={**(_own_environment() if config.engine.replay else os.environ), **config.engine.env, **variables(config)},
         gpus=() if config.engine.replay else gpus,
     )
     try:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .attach import SERVER_INFO, Attached, attached
 from .budget_types import MemoryBudget
-from .caveats import caveats
+from .caveats import SIMULATED, caveats, marks_of
 from .config import RunConfig
 from .emulating import Emulating, emulating
 from .environment import environment
@@ -133,7 +133,7 @@ def _observe(
     room = headroom(config)
     for warning in room.warnings:
         notice(warning)
-    told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *caveats(config))
+    told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *_marks(config), *caveats(config))
     notes = list(dict.fromkeys((*told, *_notes(config, record))))
     sending = Sending()
     timeout_s = config.engine.ready_timeout_s
@@ -210,6 +210,11 @@ def _unflushed(sending: Sending) -> list[str]:
         for step, answer in sending.flushes.items()
         if step in answered and not answer.startswith("HTTP 200")
     ]
+
+
+def _marks(config: RunConfig) -> tuple[str, ...]:
+    """Acceptance that is simulated; the emulation has a note of its own."""
+    return tuple(mark for mark in marks_of(config) if mark.startswith(SIMULATED))
 
 
 def _has_something_to_send(config: RunConfig, replayed: RunRecord | None) -> bool:

@@ -195,6 +195,7 @@ def request_rows() -> pd.DataFrame:
         {
             "load": ["1 client", "8 clients", "8 clients", "8 clients"],
             "ok": pd.array([True, True, True, False], dtype="boolean"),
+            "simulated_acceptance": pd.array([None] * 4, dtype="string"),
             "ttft_s": pd.array([0.12, 0.5, 0.7, None], dtype="Float64"),
         }
     )
@@ -216,6 +217,7 @@ def latency_rows() -> pd.DataFrame:
             "load": ["8 clients", "8 clients"],
             "metric": ["tpot_s", "tpot_s"],
             "random_weights": pd.array([True, True], dtype="boolean"),
+            "simulated_acceptance": pd.array([None, None], dtype="string"),
             "count": ints(12, None),
             "p50": pd.array([0.0164, None], dtype="Float64"),
             "p90": pd.array([0.0180, None], dtype="Float64"),

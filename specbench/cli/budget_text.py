@@ -41,6 +41,11 @@ def _head(budget: MemoryBudget, console: Console) -> None:
     others = [verdict for verdict in budget.verdicts if verdict != budget.verdict]
     if others:
         console.print(f"within the interval of free memory also: {', '.join(others)}")
+    if budget.emulation is not None:
+        console.print(
+            f"[bold yellow]{escape(budget.emulation.banner.upper())}[/]: {escape(budget.emulation.arithmetic)}"
+        )
+        console.print(f"[yellow]not emulated[/]: {escape('; '.join(budget.emulation.not_emulated))}.")
     if budget.engine_error is not None:
         console.print(f"the engine would raise: [red]{escape(budget.engine_error)}[/]")
     for warning in budget.warnings:

@@ -51,6 +51,8 @@ def _headline(diagnosis: Diagnosis) -> Text:
     text.append(f"{in_words(outcome)}{explained}", style=_STYLES.get(outcome, "bold yellow"))
     text.append(f"  {diagnosis.name}  ", style="bold")
     text.append(f"{diagnosis.engine} {diagnosis.version_text}, figures {diagnosis.origin}", style="dim")
+    for mark in diagnosis.marks:
+        text.append(f"\n{mark}", style="bold magenta")
     return text
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..budget_types import MemoryBudget
+from ..caveats import marks
 from ..config import RunConfig
 from ..ending import classify
 from ..engines.contract import PoolReport, ServerLog
@@ -62,7 +63,7 @@ def of_record(record: RunRecord) -> Diagnosis:
     log = logs.read(record.log_path, name=record.log_path.name, version=record.config.engine.version)
     pools = report(log, record.server_info())
     case = _case(record.config, log, pools, record.status.status, record.requests(), bare=False)
-    return _diagnosis(case, name=record.name, source=str(record.folder), origin=record.origin)
+    return _diagnosis(case, name=record.name, source=str(record.folder), origin=record.origin, marked=marks(record))
 
 
 def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:
@@ -102,7 +103,15 @@ def _case(
     )
 
 
-def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumptions: tuple[str, ...] = ()) -> Diagnosis:
+def _diagnosis(
+    case: Case,
+    *,
+    name: str,
+    source: str,
+    origin: Origin,
+    assumptions: tuple[str, ...] = (),
+    marked: tuple[str, ...] = (),
+) -> Diagnosis:
     findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
     seen = serving(case.log)
     sent, answered = (None, None) if case.bare else tally(case.requests)
@@ -144,6 +153,7 @@ def _diagnosis(case: Case, *, name: str, source: str, origin: Origin, assumption
         findings=tuple(findings),
         unread=case.log.unread,
         assumptions=assumptions,
+        marks=marked,
     )
 
 

@@ -41,6 +41,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "reconciliation": [_row(row) for row in diagnosis.reconciliation.rows],
         "findings": [_finding(finding) for finding in diagnosis.findings],
         "unread": _lines(diagnosis.unread),
+        "marks": list(diagnosis.marks),
         "assumptions": list(diagnosis.assumptions),
     }
 

@@ -78,6 +78,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     unread: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()  # what has to stand beside every figure: see `caveats.marks`
 
     @property
     def judged(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..caveats import random_weights
+from ..caveats import random_weights, simulated_length
 from ..latency import METRICS, accept_length, tpot_s
 from ..studies import Study
 from .columns import build
@@ -44,6 +44,7 @@ def load_name(concurrency: int | None, request_rate: float | None) -> str:
 
 
 def _requests(study: Study, warmup: bool) -> Iterator[dict[str, Any]]:
+    simulated = simulated_length(study.record)
     for trace in study.record.requests():
         if trace.phase == "warmup" and not warmup:
             continue
@@ -60,6 +61,7 @@ def _requests(study: Study, warmup: bool) -> Iterator[dict[str, Any]]:
             "output_tokens": trace.output_tokens,
             "accept_length": accept_length(trace) if trace.ok else None,
             "error": trace.error,
+            "simulated_acceptance": simulated,
         }
 
 
@@ -73,6 +75,7 @@ def _latency(study: Study) -> Iterator[dict[str, Any]]:
             "input_tokens": step.input_tokens,
             "ok": step.ok,
             "failed": step.failed,
+            "simulated_acceptance": simulated_length(study.record),
             "random_weights": random_weights(study.record.config),
         }
         for metric in METRICS:

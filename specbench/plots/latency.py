@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from ..latency import FEW
-from .palette import INK, MUTED, algorithm_colour, filled, note
+from .palette import INK, MUTED, SHOUT, algorithm_colour, filled, note
 
 Metric = Literal["ttft_s", "tpot_s", "itl_s", "e2e_s"]
 
@@ -41,7 +41,8 @@ def latency_ecdf(
 ) -> Axes:
     """Share of requests that were faster, one line per load (concurrency or rate).
 
-    `requests`: `frames.requests`, columns `load, ok` and the metric, one row per request, warm-up excluded.
+    `requests`: `frames.requests`, columns `load, ok, simulated_acceptance` and the metric; a row
+    per request, warm-up excluded.
     """
     ax = ax or plt.gca()
     _, scale, _ = _NAMES[metric]
@@ -57,6 +58,7 @@ def latency_ecdf(
     ax.set_xlim(left=0)
     ax.set_xlabel(f"{axis_name(metric)}, {origin}")
     ax.set_ylabel("share of requests")
+    _title_simulated(ax, requests)
     ax.legend(title="load" + (f"; {failed} failed, not drawn" if failed else ""))
     return ax
 
@@ -67,7 +69,8 @@ def latency_bars(
     """Median per run and load (bar) with a line to the 90th percentile, coloured by algorithm.
 
     Of fewer than `latency.FEW` requests the line ends at the largest value. `latency`: `frames.latency`, columns `run,
-    algorithm, load, metric, count, p50, p90, maximum, ok, failed, random_weights`; one row per bar.
+    algorithm, load, metric, count, p50, p90, maximum, ok, failed, random_weights,
+    simulated_acceptance`; one row per bar.
     """
     ax = ax or plt.gca()
     _, scale, unit = _NAMES[metric]
@@ -97,7 +100,7 @@ def acceptance(latency: pd.DataFrame, *, origin: str = "recorded", ax: Axes | No
     """Tokens per verification round (bonus token included), per run and load; 1 means that no draft was accepted.
 
     `latency`: `frames.latency`, rows with `metric == "accept_length"`, columns `run, algorithm, load, count, mean,
-    random_weights`.
+    random_weights, simulated_acceptance`.
     """
     ax = ax or plt.gca()
     rows = latency[(latency["metric"] == "accept_length") & latency["mean"].notna()]
@@ -132,14 +135,28 @@ def _finish(ax: Axes, rows: pd.DataFrame, drawn: pd.Series, words: str) -> None:
     marked = _random(rows) & (rows["metric"] != "ttft_s")
     marks = [" *" if star and bar and not marked.all() else "" for star, bar in zip(marked, drawn, strict=True)]
     counts = ["" if pd.isna(count) else f" (n={count})" for count in rows["count"]]
+    lengths = ["" if pd.isna(length) else f" [simulated {length}]" for length in rows["simulated_acceptance"]]
     names = [
-        f"{run} · {load}{count}{mark}"
-        for run, load, count, mark in zip(rows["run"], rows["load"], counts, marks, strict=True)
+        f"{run} · {load}{count}{length}{mark}"
+        for run, load, count, length, mark in zip(rows["run"], rows["load"], counts, lengths, marks, strict=True)
     ]
     ax.set_yticks(range(len(rows)), names)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel(words)
+    _title_simulated(ax, rows)
     ax.legend(handles=_algorithms(rows[drawn]), loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _title_simulated(ax: Axes, rows: pd.DataFrame) -> None:
+    """Over the figure: speed with an acceptance that nobody measured is no result."""
+    lengths = rows["simulated_acceptance"].dropna().unique()
+    if len(lengths) == 0:
+        return
+    which = " or ".join(str(length) for length in lengths)
+    some = " in the rows marked so" if rows["simulated_acceptance"].isna().any() else ""
+    ax.set_title(
+        f"SIMULATED ACCEPTANCE {which}{some}: speed is a cost model, not a result", loc="left", fontsize=9, color=SHOUT
+    )
 
 
 def _algorithms(rows: pd.DataFrame) -> list[Patch]:

@@ -18,6 +18,8 @@ from ..terms import Origin, Term
 INK = "#1f2933"
 MUTED = "#6b7680"
 GRID = "#dfe4e8"
+#: Of what must not be overlooked in a figure.
+SHOUT = "#A0307A"
 
 TERM_COLOURS: Mapping[Term, str] = {
     "weights": "#0072B2",

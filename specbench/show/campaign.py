@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from ..caveats import marks
 from ..frames.serving import load_name
 from ..listing import read
 from ..studies import Collection, Missing, Study
@@ -69,6 +70,7 @@ def _row(study: Study, linked: bool) -> list[Value]:
     config, found = study.record.config, study.diagnosis
     load, ttft, tpot = heaviest(study)
     below = f"{config.engine.version} · {config.speculative.algorithm} · TP {config.parallel.tp_size}"
+    below += "".join(f" · {mark}" for mark in short_marks(study))
     finding = main_finding(study)
     return [
         _name(study.name, linked, below),
@@ -83,6 +85,11 @@ def _row(study: Study, linked: bool) -> list[Value]:
         _decimal(tpot, 1e3, 1, load),
         _reconciled(study),
     ]
+
+
+def short_marks(study: Study) -> list[str]:
+    """Without what a mark explains: a row has little room."""
+    return [mark.partition(":")[0].partition(";")[0] for mark in marks(study.record)]
 
 
 def _missing_row(missing: Missing, linked: bool) -> list[Value]:

@@ -12,7 +12,7 @@ from ..config import RunConfig, Section
 from ..errors import SpecbenchError
 from ..terms import LIMITS, TERMS, Limit
 from .figures import interval_cell, setting_text, verdict_cell, verdict_words
-from .shown import Cell, Shown, Value, joined, paragraph, table
+from .shown import Cell, Shown, Value, banner, joined, paragraph, table
 
 
 def configuration(config: RunConfig) -> Shown:
@@ -51,12 +51,21 @@ def budget(found: MemoryBudget) -> Shown:
         for term, one in found.terms.items()
     ]
     parts = [
+        *_emulated(found),
         head,
         table(["limit", "predicted", "rule in words", "in numbers"], limit_rows),
         table(["term, per rank", "predicted", "rule in words", "in numbers"], term_rows),
         *(paragraph(f"Note: {warning}", tone="warn") for warning in found.warnings),
     ]
     return joined(parts)
+
+
+def _emulated(found: MemoryBudget) -> Iterator[Shown]:
+    """Whose budget it is, and what is not that card's."""
+    if found.emulation is None:
+        return
+    yield banner(f"{found.emulation.banner.upper()}: {found.emulation.arithmetic}")
+    yield paragraph(f"Not emulated: {'; '.join(found.emulation.not_emulated)}.", tone="warn")
 
 
 def _verdict_box(found: MemoryBudget) -> Shown:

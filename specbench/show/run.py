@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 
 from .. import __version__
-from ..caveats import caveats, on_cpu
+from ..caveats import caveats, marks, on_cpu
 from ..outcome import in_words
 from ..record import RunRecord
 from ..studies import Study
@@ -31,14 +31,15 @@ def headline(study: Study) -> Shown:
         + (f'<p class="reason">{escape(reason)}</p>' if reason else "")
         + f'<p class="provenance">{escape(source)}</p></div>'
     )
-    return Shown(html, "\n".join(part for part in (f"{word}: {sentence}", reason, source) if part))
+    box = Shown(html, "\n".join(part for part in (f"{word}: {sentence}", reason, source) if part))
+    return joined([*map(banner, marks(study.record)), box])
 
 
 def notes(study: Study) -> Shown:
     """What a reader of the figures must know: first, set apart, what limits their worth."""
     warned = caveats(study.record.config)
     said = [note.rstrip(".") for note in (*study.record.status.notes, *study.diagnosis.assumptions)]
-    lines = [line for line in dict.fromkeys(said) if line not in warned]
+    lines = [line for line in dict.fromkeys(said) if line not in (*warned, *marks(study.record))]
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     listed = Shown(f'<ul class="notes">{items}</ul>' if items else "", "\n".join(f"- {line}" for line in lines))
     warnings = [banner(f"{caveat[:1].upper()}{caveat[1:]}.") for caveat in warned]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..caveats import on_cpu, random_weights
+from ..caveats import SIMULATED, marks, on_cpu, random_weights
 from ..frames.serving import load_name
 from ..latency import FEW, Distribution, StepLatency
 from ..logtext import as_text, blocks, clean
@@ -43,7 +43,7 @@ def latency(study: Study) -> Shown:
     caption = f"Times: median, below it the 90th and 99th percentile; of fewer than {FEW} requests (n) the whole range"
     shown = table(headers, [_row(step) for step in steps], caption=caption)
     errors = [(None, f"{step.step}: {count} × {clipped(text)}") for step in steps for text, count in step.errors]
-    parts = [shown]
+    parts = [banner(mark) for mark in marks(study.record) if mark.startswith(SIMULATED)] + [shown]
     if on_cpu(study.record.config):
         parts.append(banner(_ON_CPU))
     if random_weights(study.record.config) and study.record.config.speculative.algorithm != "none":

@@ -7,11 +7,11 @@ is known to help it: a list of successes would tell less.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..caveats import caveats
+from ..caveats import caveats, marks
 from ..diagnose import Finding, Remedy
 from ..listing import read
 from ..outcome import in_words
@@ -57,19 +57,31 @@ def outcome_of(entry: Study | Missing) -> Outcome:
 
 
 def warnings(collection: Collection) -> Shown:
-    """Caveats of the runs, each once, with the runs that it holds for."""
+    """Marks and caveats of the runs, each once, with the runs that it holds for."""
+    return joined(
+        [
+            *_held(collection, lambda study: marks(study.record), lambda mark, which: f"{mark}: in {which} runs."),
+            *_held(
+                collection,
+                lambda study: caveats(study.record.config),
+                lambda caveat, which: f"In {which} runs {caveat}.",
+            ),
+        ]
+    )
+
+
+def _held(
+    collection: Collection, of: Callable[[Study], Iterable[str]], sentence: Callable[[str, str], str]
+) -> Iterator[Shown]:
     holders: dict[str, list[str]] = {}
     for study in collection.studies:
-        for caveat in caveats(study.record.config):
-            holders.setdefault(caveat, []).append(study.name)
+        for text in of(study):
+            holders.setdefault(text, []).append(study.name)
     everyone = len(collection.studies)
-    return joined(
-        banner(
-            f"In {f'all {everyone}' if len(names) == everyone else f'{len(names)} of {everyone}'} runs "
-            f"{caveat}." + ("" if len(names) == everyone else f" These are: {', '.join(names)}.")
-        )
-        for caveat, names in holders.items()
-    )
+    for text, names in holders.items():
+        which = f"all {everyone}" if len(names) == everyone else f"{len(names)} of {everyone}"
+        told = "" if len(names) == everyone else f" These are: {', '.join(names)}."
+        yield banner(sentence(text, which) + told)
 
 
 # ── what did not get what was asked ──────────────────────────────────────────────────────────────────────────────────

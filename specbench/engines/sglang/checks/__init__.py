@@ -13,12 +13,12 @@ from ....errors import SpecbenchError
 from ....specs import ModelSpec, load_model
 from ..flags import facts_version
 from ..sizing import rule_for
-from . import lengths, parallelism, speculation, state
+from . import acceptance, lengths, parallelism, speculation, state
 from .refusal import Refusal
 
 __all__ = ["Refusal", "check"]
 
-_GROUPS = (parallelism.refusals, speculation.refusals, state.refusals, lengths.refusals)
+_GROUPS = (parallelism.refusals, speculation.refusals, state.refusals, lengths.refusals, acceptance.refusals)
 
 
 def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
@@ -33,7 +33,9 @@ def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
         target = model or load_model(config.model)
     except SpecbenchError:
         return found
-    found.extend(parallelism.of_models(config, target, _draft(config, target)))
+    draft = _draft(config, target)
+    found.extend(parallelism.of_models(config, target, draft))
+    found.extend(acceptance.of_models(config, target, draft))
     found.extend(lengths.context(config, target))
     if target.state_layers:
         found.extend(state.of_hybrid(config, version, rule, target))
