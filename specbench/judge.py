@@ -1,7 +1,8 @@
 """Budgets on both bases for one configuration and what it logged. The only caller of `predict` with logged memory.
 
-"config": nothing measured. "measured": the same solver with the log's own free memory (minimum over ranks, as the
-engine takes it) and with the fraction the engine resolved; absent when the log has no free memory.
+"config": nothing measured. "measured": the same solver with the free memory that NVML showed when the engine read it,
+else with the log's own (minimum over ranks, as the engine takes it), and with the fraction the engine resolved; absent
+when the log has no free memory.
 """
 
 from __future__ import annotations
@@ -12,21 +13,25 @@ from .budget import measured_free, predict
 from .budget_types import FreeMemory, MemoryBudget
 from .config import RunConfig
 from .engines.contract import PoolReport
+from .freeread import MeasuredOffsets
 from .terms import Basis
 from .units import Quantity
 
 
-def budgets(config: RunConfig, report: PoolReport) -> dict[Basis, MemoryBudget]:
+def budgets(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None = None) -> dict[Basis, MemoryBudget]:
     """basis -> budget. ConfigError or SpecError when the configuration cannot be sized at all."""
     found: dict[Basis, MemoryBudget] = {"config": predict(config)}
-    free = logged_free(config, report)
+    free = logged_free(config, report, read)
     if free is not None:
         found["measured"] = predict(as_resolved(config, report), free=free, passed_fraction=passed(config, report))
     return found
 
 
-def logged_free(config: RunConfig, report: PoolReport) -> FreeMemory | None:
-    """Free memory as logged, narrowed by the known offsets. None when the log has no such lines."""
+def logged_free(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None = None) -> FreeMemory | None:
+    """Free memory as this very start had it (`read`), else as logged, narrowed by the known offsets. None when the log
+    has no such lines."""
+    if read is not None:
+        return read.free
     pre, post = _least(report.pre.values()), _least(report.post.values())
     if pre is None or post is None:
         return None

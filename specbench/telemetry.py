@@ -117,11 +117,18 @@ class Telemetry:
         if self.unavailable:
             return self.unavailable
         thinned = "" if self._interval_s == self._began_with_s else f", thinned to every {self._interval_s:g} s"
+        if self._read_memory is None:
+            return f"NVML every {self._began_with_s:g} s{thinned}, all GPUs{self._broke}"
         cut = "" if self._kept.changes < _MOST_CHANGES else f" (cut after {_MOST_CHANGES:,} of them)"
         return (
             f"NVML every {self._began_with_s:g} s{thinned}, all GPUs{self._broke}; "
             f"while starting memory every 1 to 10 ms, changes only{cut}"
         )
+
+    @property
+    def watched(self) -> bool:
+        """Every level that memory had while the server started was seen."""
+        return self._read_memory is not None and not self._broke and self._kept.changes < _MOST_CHANGES
 
     def phase(self, name: str) -> None:
         """From now on samples belong to phase `name`."""

@@ -108,6 +108,7 @@ class Watching:
             "clock_unix_s": round(self.clock.unix_s, 4),  # of the origin of every t_s in this record
             "process_started_s": None if self._real and not self._started_here else self._began_s,  # on that clock
             "gpu": self.telemetry.words,
+            "memory_watched": self.telemetry.watched,  # every few milliseconds while starting, not cut short
             "log": self._tail.words if self._started_here else self._no_log_times(),
             "metrics": self._metering.words if self._metering is not None else self._no_metrics(),
         }

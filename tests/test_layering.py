@@ -30,7 +30,18 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
         *("preflight", "headroom", "emulating", "attach", "served_config"),
     ),
-    "judge": ("judge", "reconcile", "outcome", "diagnose", "proofs", "listing", "studies", "spent"),
+    "judge": (
+        "gputrace",
+        "freeread",
+        "judge",
+        "reconcile",
+        "outcome",
+        "diagnose",
+        "proofs",
+        "listing",
+        "studies",
+        "spent",
+    ),
     "show": (
         *(
             "scratch",

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from specbench.engines.sglang import cache
-from specbench.engines.sglang.metrics import available_after_start_gib, figures
+from specbench.engines.sglang.metrics import AVAILABLE_AFTER_START, figures
 from specbench.metering import Metering
 from specbench.record import RunRecord
 from specbench.runclock import RunClock
@@ -40,7 +40,7 @@ def test_a_real_engines_text_is_read() -> None:
     found = figures(text)
     assert found["kv_evictable_tokens"] == 5120
     assert found["max_total_num_tokens"] == 158178
-    assert available_after_start_gib(found) == 65.7969970703125
+    assert found[AVAILABLE_AFTER_START] == 65.7969970703125
     assert not any("bucket" in name or "model_name" in name for name in found)
     assert cache.evictable_tokens(text) == 5120
 

@@ -18,6 +18,7 @@ from ..ending import classify
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
 from ..errors import LogFormatError, SpecbenchError
+from ..freeread import MeasuredOffsets, read_free
 from ..judge import budgets, logged_free
 from ..outcome import outcome_of, tally
 from ..paths import resolve
@@ -62,7 +63,8 @@ def of_record(record: RunRecord) -> Diagnosis:
     """The diagnosis of a record. Everything is read and predicted anew."""
     log = logs.read(record.log_path, name=record.log_path.name, version=record.config.engine.version)
     pools = report(log, record.server_info())
-    case = _case(record.config, log, pools, record.status.status, record.requests(), bare=False)
+    read = read_free(record, log, pools)
+    case = _case(record.config, log, pools, record.status.status, record.requests(), read=read, bare=False)
     return _diagnosis(case, name=record.name, source=str(record.folder), origin=record.origin, marked=marks(record))
 
 
@@ -90,14 +92,16 @@ def _case(
     requests: Sequence[RequestTrace],
     *,
     bare: bool,
+    read: MeasuredOffsets | str | None = None,
 ) -> Case:
     found: Mapping[Basis, MemoryBudget] = {}
     free = None
     if config is not None:
         # A configuration that cannot be sized (a model or an algorithm we do not know) still has a log to read.
         with contextlib.suppress(SpecbenchError):
-            free = logged_free(config, pools)
-            found = budgets(config, pools)
+            measured = read if isinstance(read, MeasuredOffsets) else None
+            free = logged_free(config, pools, measured)
+            found = budgets(config, pools, measured)
     return Case(
         config=config, log=log, pools=pools, budgets=found, free=free, status=status, requests=requests, bare=bare
     )

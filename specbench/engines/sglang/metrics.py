@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+
+#: GiB of free memory when the engine had started, not rounded (the log rounds it).
+AVAILABLE_AFTER_START = "startup_available_gpu_memory_gb"
 
 _OWN = "sglang:"
 _LINE = re.compile(r"sglang:([A-Za-z0-9_]{1,200})(?:\{([^\n]{0,2000})\})? ([^ \n]{1,40})")
@@ -46,8 +48,3 @@ def _name(name: str, labels: str) -> str:
         if key not in _CONSTANT and not (key in _RANKS and value in ("", "0"))
     ]
     return f"{name}{{{','.join(told)}}}" if told else name
-
-
-def available_after_start_gib(values: Mapping[str, float]) -> float | None:
-    """Free memory when the engine had started, not rounded (the log rounds it); None: not told."""
-    return values.get("startup_available_gpu_memory_gb")

@@ -1,0 +1,276 @@
+"""Free memory as the solver read it, found in NVML samples.
+
+The starts are synthetic in time and real in size: the levels (MiB in use, of 143,771) and the log lines are those of
+SGLang 0.5.16 and 0.5.12 on an H200, the moments are made up. With the levels before loading and at sizing the rule has
+to give the tokens that the engines logged, to a few: nothing is fitted.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench import diagnose
+from specbench.freeread import MeasuredOffsets, measured_offsets
+from specbench.gputrace import Trace
+from specbench.record import RunRecord
+from specbench.record_types import GPU_COLUMNS, GpuSample
+from specbench.units import MIB, Interval
+
+RECORDS = Path(__file__).parent / "records"
+TOTAL = 143_771 * MIB
+#: NVML's figures end on 0.1875 MiB there: 618.8125 MiB are in use by nobody.
+FREE_OF_ALL = int(143_152.1875 * MIB)
+#: MiB that are in use beside the 618.8125: (seconds, level). The context, the distributed init, then `pre`.
+BEFORE = ((0.0, 0), (50.0, 19), (50.2, 524), (50.4, 618), (50.6, 688))
+PRE_MIB, LOADED_MIB = 142_534.1875, 90_168.1875
+
+
+def sample(t_s: float, used_mib: float, phase: str = "start") -> GpuSample:
+    free = FREE_OF_ALL - int(used_mib * MIB)
+    return GpuSample(
+        t_s=t_s,
+        phase=phase,
+        gpu=0,
+        used_bytes=TOTAL - free,
+        free_bytes=free,
+        total_bytes=TOTAL,
+        utilization_pct=None,
+        power_w=None,
+    )
+
+
+def steps(levels: Iterable[tuple[float, float]], *, seen_after_s: float = 0.001) -> list[GpuSample]:
+    """As the telemetry keeps them: a level's first sample, and its last just before the next level."""
+    rows, before = [], None
+    for at_s, used in levels:
+        if before is not None:
+            rows.append(sample(at_s - seen_after_s, before))
+        rows.append(sample(at_s, used))
+        before = used
+    rows.append(sample(999.0, before or 0))
+    return rows
+
+
+def start(
+    tmp_path: Path,
+    name: str,
+    levels: Iterable[tuple[float, float]],
+    moments: dict[str, float],
+    *,
+    samples: list[GpuSample] | None = None,
+    watched: bool = True,
+    metrics: str | None = None,
+) -> RunRecord:
+    """A record like the shipped one, with the samples and moments of a start. `moments`: text of a line -> seconds.
+
+    Lines without a moment came with the line before.
+    """
+    folder = tmp_path / name
+    shutil.copytree(RECORDS / name, folder)
+    rows = samples if samples is not None else steps(levels)
+    with (folder / "gpu.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(GPU_COLUMNS)
+        table.writerows(["" if v is None else v for v in (getattr(row, c) for c in GPU_COLUMNS)] for row in rows)
+    text = io.StringIO()
+    text.write("line,offset,t_s,within_s\n")
+    at_s, left = 0.0, dict(moments)
+    log = (folder / "server.log").read_bytes().decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(log, 1):
+        found = next((key for key in left if key in line), None)
+        if found is not None:
+            at_s = left.pop(found)
+        text.write(f"{number},0,{at_s},0.002\n")
+    assert not left, f"no such line: {left}"
+    (folder / "log_times.csv.gz").write_bytes(gzip.compress(text.getvalue().encode()))
+    if metrics is not None:
+        table_text = f"t_s,phase,name,value\r\n99.0,ready,{metrics}\r\n"
+        (folder / "metrics.csv.gz").write_bytes(gzip.compress(table_text.encode()))
+    env = json.loads((folder / "env.json").read_text())
+    env["capture"] = {"memory_watched": watched}
+    (folder / "env.json").write_text(json.dumps(env))
+    return RunRecord.open(folder)
+
+
+def used(free_mib: float) -> float:
+    """MiB beside what nobody uses, of a level of free memory."""
+    return 143_152.1875 - free_mib
+
+
+#: 45 slots and 215,239 tokens: 0.13 GiB conv, 6.47 ssm, 13.14 KV; then what the log says is left.
+NOSPEC = (
+    *BEFORE,
+    (50.9, used(142_464)),
+    (51.5, used(LOADED_MIB) + 76),  # before the allocator's cache was emptied
+    (51.6, used(LOADED_MIB) - 20),  # 88.07 GiB
+    (51.8, used(LOADED_MIB)),
+    (54.000, used(LOADED_MIB) + 130),  # conv
+    (54.002, used(LOADED_MIB) + 130 + 6_624),  # ssm
+    (54.010, used(68.27 * 1024)),  # KV
+    (54.1, used(68.18 * 1024)),
+    (60.0, used(68.04 * 1024)),  # graphs
+)
+NOSPEC_LINES = {
+    "Init torch distributed begin": 50.1,
+    "Init torch distributed ends": 50.55,
+    "Load weight begin": 50.95,
+    "Load weight end": 51.7,
+    "Mamba Cache is allocated": 54.004,
+    "KV Cache is allocated": 54.012,
+    "Memory pool end": 54.033,
+    "Capture target decode CUDA graph begin": 54.2,
+    "Capture target decode CUDA graph end": 60.1,
+}
+
+
+def nospec(tmp_path: Path, **changes: Any) -> RunRecord:
+    return start(tmp_path, "nospec_r4", **({"levels": NOSPEC, "moments": NOSPEC_LINES} | changes))
+
+
+#: 0.5.16 with a DFLASH draft: loaded before the pools, and 100 MiB of buffers after it. Then 8 slots, 158,178 tokens.
+DFLASH_READ_MIB = 86_608.1875
+DFLASH = (
+    *NOSPEC[:9],
+    (53.0, used(88.05 * 1024)),
+    (53.2, used(84.68 * 1024)),
+    (53.9, used(DFLASH_READ_MIB)),
+    (54.000, used(DFLASH_READ_MIB) + 26),  # conv of 9 slots
+    (54.002, used(DFLASH_READ_MIB) + 26 + 1_296),
+    (54.005, used(DFLASH_READ_MIB) + 26 + 1_296 + 4_608 + 34),  # and the scratch of 2 requests
+    (54.500, used(69.07 * 1024)),
+    (54.700, used(66.04 * 1024)),
+    (55.0, used(65.94 * 1024)),
+    (57.0, used(65.85 * 1024)),
+    (58.0, used(65.80 * 1024)),
+)
+DFLASH_LINES = {
+    **dict(list(NOSPEC_LINES.items())[:4]),
+    "avail mem=88.05 GB": 53.1,
+    "type=DFlashDraftModel": 53.3,
+    "max_running_requests was reduced": 53.999,
+    "Mamba Cache is allocated": 54.006,
+    "K size: 4.83 GB": 54.51,
+    "avail mem=69.07 GB": 54.53,
+    "K size: 1.51 GB": 54.71,
+    "avail mem=66.04 GB": 54.73,
+    "Capture target verify CUDA graph begin": 55.1,
+    "Capture target verify CUDA graph end": 57.1,
+    "Capture draft verify CUDA graph end": 58.1,
+}
+
+
+def dflash(tmp_path: Path, **changes: Any) -> RunRecord:
+    return start(tmp_path, "dflash_r4", **({"levels": DFLASH, "moments": DFLASH_LINES} | changes))
+
+
+def test_levels_and_the_moments_between_which_memory_changed() -> None:
+    trace = Trace(steps([(0.0, 10), (1.0, 20), (2.0, 30)]), gpu=0)
+    levels = [(FREE_OF_ALL - level.free_bytes) // MIB for level in trace.between(0.5, 1.5)]
+    assert levels == [10, 20]
+    assert [(FREE_OF_ALL - level.free_bytes) // MIB for level in trace.between(0.9995, 0.9996)] == [10, 20]
+    assert [(FREE_OF_ALL - level.free_bytes) // MIB for level in trace.between(1.2, 1.3)] == [20]
+    assert trace.widest_gap_s(0.0, 3.0) == pytest.approx(0.001)
+    assert trace.levels[1].held_s == pytest.approx(0.999)
+    assert trace.between(-5.0, -4.0) == ()
+    assert Trace(steps([(0.0, 10)]), gpu=1).between(0.0, 1.0) == ()
+
+
+def test_what_the_solver_read_is_the_level_before_its_line_and_before_the_first_pool(tmp_path: Path) -> None:
+    found = measured_offsets(nospec(tmp_path))
+    assert isinstance(found, MeasuredOffsets), found
+    assert found.pre == Interval.exact(int(PRE_MIB * MIB))
+    assert found.post == Interval.exact(int(LOADED_MIB * MIB))
+    assert found.exact
+    # Printed: 139.13 and 88.07 GiB. By hand: 142,534.1875 - 139.13 × 1024 = 65.07, 88.07 × 1024 - 90,168.1875 = 15.49.
+    assert found.pre_offset.point / MIB == pytest.approx(65.07, abs=0.01)
+    assert found.post_offset.point / MIB == pytest.approx(15.49, abs=0.01)
+
+
+def test_the_prediction_from_it_gives_the_engines_tokens(tmp_path: Path) -> None:
+    """215,239 tokens and 45 slots were logged by a real engine; 0.1 MiB is one token here."""
+    found = diagnose.of_record(nospec(tmp_path))
+    budget = found.budgets["measured"]
+    tokens, slots = budget.limits["kv_tokens"].value, budget.limits["state_slots"].value
+    assert tokens is not None and tokens.is_exact and abs(tokens.point - 215_239) <= 3
+    assert slots == Interval.exact(45)
+    assert budget.free.source.startswith("measured by NVML in this start: 139.1935 GiB free before loading")
+    assert [row.verdict for row in found.reconciliation.of("kv_tokens", "measured")] == ["match"]
+
+
+def test_a_draft_that_loads_before_the_pools_counts(tmp_path: Path) -> None:
+    record = dflash(tmp_path)
+    found = measured_offsets(record)
+    assert isinstance(found, MeasuredOffsets), found
+    assert (found.pre, found.post) == (
+        Interval.exact(int(PRE_MIB * MIB)),
+        Interval.exact(int(DFLASH_READ_MIB * MIB)),
+    )
+    limits = diagnose.of_record(record).budgets["measured"].limits
+    tokens, slots, requests = (limits[name].value for name in ("kv_tokens", "state_slots", "running_requests"))
+    assert tokens is not None and abs(tokens.point - 158_178) <= 3 and tokens.is_exact
+    assert (slots, requests) == (Interval.exact(8), Interval.exact(1))
+
+
+def test_two_levels_that_both_may_have_been_read_give_an_interval(tmp_path: Path) -> None:
+    """20 MiB (a segment of the allocator) are taken 30 ms before the pools, and the level rests: either was read."""
+    levels = [*NOSPEC[:9], (53.97, used(LOADED_MIB) + 20), *((t, u + 20) for t, u in NOSPEC[9:11]), *NOSPEC[11:]]
+    found = measured_offsets(nospec(tmp_path, levels=levels))
+    assert isinstance(found, MeasuredOffsets), found
+    lower = int(LOADED_MIB * MIB) - 20 * MIB
+    assert found.post == Interval(lower, lower, int(LOADED_MIB * MIB))
+    assert not found.exact
+    tokens = diagnose.of_record(RunRecord.open(tmp_path / "nospec_r4")).budgets["measured"].limits["kv_tokens"].value
+    assert tokens is not None and tokens.contains(215_239) and not tokens.is_exact
+
+
+def test_the_unrounded_figure_of_metrics_tells_how_the_two_counts_differ(tmp_path: Path) -> None:
+    """NVML's count is 64 KiB above the engine's in this start: what the engine read is that much less."""
+    at_end = (FREE_OF_ALL - int(used(68.04 * 1024) * MIB) - 65_536) / 2**30
+    found = measured_offsets(nospec(tmp_path, metrics=f"startup_available_gpu_memory_gb,{at_end!r}"))
+    assert isinstance(found, MeasuredOffsets), found
+    assert found.difference == Interval.exact(-65_536)
+    assert found.pre == Interval.exact(int(PRE_MIB * MIB) - 65_536)
+
+
+def test_a_constant_difference_that_only_rounded_figures_show_is_an_interval(tmp_path: Path) -> None:
+    """All of NVML is 300 MiB above what the log prints; its figures are rounded to 10.24 MiB."""
+    shifted = [(t, u - 300) for t, u in NOSPEC]
+    found = measured_offsets(nospec(tmp_path, levels=shifted))
+    assert isinstance(found, MeasuredOffsets), found
+    assert found.difference.contains(-300 * MIB)
+    assert 0 < (found.difference.high - found.difference.low) / MIB <= 10.24
+    assert found.pre.contains(int(PRE_MIB * MIB))
+
+
+def test_a_process_that_moved_memory_meanwhile_is_noticed(tmp_path: Path) -> None:
+    """Another process holds 500 MiB from 53.1 s to the end: the figures of the two loads differ by two constants."""
+    moved = [(t, u + 500 * (t > 53.1)) for t, u in DFLASH]
+    told = measured_offsets(dflash(tmp_path, levels=moved))
+    assert told == "NVML and the engine disagree about free memory: another process moved it"
+
+
+def test_why_nothing_is_said(tmp_path: Path) -> None:
+    assert measured_offsets(RunRecord.open(RECORDS / "dflash_r4")) == "when the log's lines came was not recorded"
+    told = measured_offsets(nospec(tmp_path / "a", watched=False))
+    assert told == "GPU memory was not sampled closely enough while the server started"
+    told = measured_offsets(nospec(tmp_path / "b", samples=steps(NOSPEC, seen_after_s=0.15)))
+    assert told == "NVML was sampled with gaps of more than 0.1 s when memory was read"
+    told = measured_offsets(nospec(tmp_path / "c", samples=[]))
+    assert isinstance(told, str) and told.startswith("no GPU was sampled: ")
+
+
+def test_recorded_samples_of_half_a_second_are_too_sparse(tmp_path: Path) -> None:
+    """The samples of the real start, every 0.5 s, as if they had been taken more often."""
+    real = [s for s in RunRecord.open(RECORDS / "nospec_r4").gpu_samples() if s.t_s < 12]
+    moments = {key: at_s - 50.2 for key, at_s in NOSPEC_LINES.items()}
+    told = measured_offsets(nospec(tmp_path, samples=real, moments=moments))
+    assert told == "NVML was sampled with gaps of more than 0.1 s when memory was read"
