@@ -4,32 +4,42 @@ For each configuration a run folder with the executed run notebook and the recor
 diagnosis (a remedy is compared with the runs that tried it), the analysis over all, one page each and `index.html`.
 A configuration that fails does not stop the others. Recordings play several at a time; real engines run one after the
 other, since they share the GPUs.
+
+With a deadline a configuration starts only when it is expected to end in time, and one that would not is ended with its
+record kept; the pages are written in the time that is left for them. What has not run is said, and `resume` goes on
+there: in the same folder, or in a copy of it on another machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import listing, report
+from .bill import Bill, Clock, bill, pages_s
 from .config import RunConfig
-from .errors import RecordError, SpecbenchError
+from .errors import ConfigError, RecordError, SpecbenchError
+from .machine_file import Places, place
 from .notebooks import execute, source
 from .outcome import in_words
 from .params import Campaign
 from .paths import resolve, runs_root
 from .progress import latest, notices
-from .record import RunRecord, new_run_folder
-from .studies import ERROR, RUN_NOTEBOOK, study
+from .record import RunRecord, make_folder, new_run_folder
+from .resume import Standing, asked, standings
+from .studies import ERROR, RUN_NOTEBOOK, Study, study
 from .terms import Outcome, Status
 from .workers import worker_pool
 
 _POLL_S = 0.25
 _MAX_JOBS = 4
+#: What a run needs after it was told to end: the server's grace period, GPU memory, the rest of the notebook.
+_ENDING_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +55,22 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """How to go about a campaign."""
+
+    places: Places | None = None  # where this machine has engines and models
+    deadline_s: float | None = None  # seconds from `began_s` by which everything is done; None: no limit
+    began_s: float = field(default_factory=time.monotonic)  # when the command started
+    resume: bool = False  # configurations that are done are skipped, failed ones stay
+    retry_failed: bool = False  # with resume: failed ones run again
+
+    def left_s(self) -> float:
+        """Until the deadline."""
+        limit = float("inf") if self.deadline_s is None else self.deadline_s
+        return limit - (time.monotonic() - self.began_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
     """What one configuration left behind."""
 
@@ -53,6 +79,7 @@ class PointResult:
     status: Status | None  # how the server ended; None: no record
     outcome: Outcome  # the run in one word
     error: str | None  # why there is no record, or why the notebook stopped
+    earlier: bool = False  # of an earlier call, not run again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,61 +87,118 @@ class CampaignResult:
     name: str
     folder: Path
     index: Path
-    points: tuple[PointResult, ...]
+    points: tuple[PointResult, ...]  # in the campaign's order, without those that have never run
     problems: tuple[str, ...]  # pages that could not be written as they should
+    left: Mapping[str, str] = field(default_factory=dict)  # configurations that are still to run -> why they did not
 
     @property
     def complete(self) -> bool:
         """Every configuration left a record."""
-        return all(point.status is not None for point in self.points)
+        return not self.left and all(point.status is not None for point in self.points)
 
     @property
     def all_served(self) -> bool:
         """Every configuration served what was asked, or started as asked where nothing was to be sent."""
-        return all(point.outcome in ("served", "started") for point in self.points)
+        return not self.left and all(point.outcome in ("served", "started") for point in self.points)
 
 
 Watch = Callable[[Event], None]
 
 
-def run_campaign(campaign: Campaign, out: Path | None = None, progress: Watch | None = None) -> CampaignResult:
-    """Run all configurations into `out` (default `runs/<campaign>` of the workbook) and write the report there.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """A campaign before it starts."""
 
-    Before anything starts: ConfigError or RecordError for a recording that is not there, RecordError for an `out` in
-    which nothing can be written.
+    root: Path
+    standings: tuple[Standing, ...]
+    placed: Mapping[str, RunConfig]  # name -> the configuration as this machine runs it
+    bill: Bill  # of what is to run
+
+    @property
+    def to_run(self) -> tuple[Standing, ...]:
+        return tuple(standing for standing in self.standings if standing.to_run)
+
+
+def outlook(campaign: Campaign, out: Path | None = None, choices: Choices | None = None) -> Outlook:
+    """What running the campaign would do and cost. Starts and writes nothing.
+
+    ConfigError or RecordError: a recording that is not there, an engine that this machine does not have.
     """
-    watch = progress or (lambda event: None)
+    chosen = choices or Choices()
     root = out or runs_root() / campaign.name
     for config in campaign.runs:
         if config.engine.replay is not None:
             RunRecord.open(resolve(config.engine.replay, kind=f"{config.name}: engine.replay"))
-    points = [(config, new_run_folder(root, config.name)) for config in campaign.runs]
-    for config, folder in points:
-        if folder.name != config.name:
-            told = f"{config.name} exists: this run is {folder.name}"
-            watch(Event(run=config.name, phase=told, done=0, total=len(points), notice=True))
-    known = listing.read(root)
-    # A page per configuration of the folder, those of earlier runs too, and the front page.
-    total = len(points) + len({*(known.runs if known else ()), *(config.name for config in campaign.runs)}) + 1
-    with worker_pool(_jobs(campaign.runs)) as pool:
-        results = tuple(_run_all(pool, points, watch, total))
-        unlisted: tuple[str, ...] = ()
+    if chosen.resume:
+        found = standings(campaign.runs, root, retry_failed=chosen.retry_failed)
+    else:
+        found = tuple(Standing(config=config, state="new") for config in campaign.runs)
+    placed = {config.name: place(config, chosen.places) if chosen.places else config for config in campaign.runs}
+    todo = [placed[standing.config.name] for standing in found if standing.to_run]
+    costs = bill(todo, root, pages=len(campaign.runs) + 1 if todo else 0, jobs=_page_jobs())
+    return Outlook(root=root, standings=found, placed=placed, bill=costs)
+
+
+def run_campaign(
+    campaign: Campaign,
+    out: Path | None = None,
+    progress: Watch | None = None,
+    choices: Choices | None = None,
+    before: Callable[[Outlook], None] | None = None,
+) -> CampaignResult:
+    """Run the configurations into `out` (default `runs/<campaign>` of the workbook) and write the report there.
+
+    Before anything starts: ConfigError or RecordError for a recording that is not there, an engine that this machine
+    does not have, a folder in which another resumed campaign is at work or nothing can be written. `before` is called
+    with what is ahead when all that is well.
+    """
+    watch = progress or (lambda event: None)
+    chosen = choices or Choices()
+    ahead = outlook(campaign, out, chosen)
+    root = ahead.root
+    make_folder(root)
+    with _alone(root, exclusive=chosen.resume):
+        if before is not None:
+            before(ahead)
+        for standing in ahead.standings:
+            if standing.why:
+                watch(Event(run=standing.config.name, phase=standing.why, done=0, total=0, notice=True))
+        unlisted: list[str] = []
         try:
-            ran = [(point.name, point.folder) for point in results]
-            listing.remember(root, campaign.name, ran, about=campaign.about)
-        except RecordError as error:  # the runs are there, and their pages may still be
-            unlisted = (str(error),)
-        index, problems = report.build(root, pool, _stage(watch, len(points)))
-    return CampaignResult(name=campaign.name, folder=root, index=index, points=results, problems=unlisted + problems)
+            to_run = {standing.config.name: standing.to_run for standing in ahead.standings}
+            listing.plan(root, campaign.name, to_run, about=campaign.about)
+        except RecordError as error:  # the runs may be possible, and their pages
+            unlisted.append(str(error))
+        runs = _Runs(ahead, chosen, watch, unlisted)
+        runs.all()
+        stage = _stage(watch, len(runs.results))
+        until = None if chosen.deadline_s is None else chosen.began_s + chosen.deadline_s
+        problems: tuple[str, ...] = ()
+        if runs.results or any(listing.run_folders(root)):
+            new = {result.folder for result in runs.results.values()}
+            with worker_pool(_page_jobs()) as pool:
+                _, problems = report.build(root, pool, stage, until_s=until, first=new)
+    return CampaignResult(
+        name=campaign.name,
+        folder=root,
+        index=root / report.INDEX,
+        points=tuple(_points(ahead, runs.results)),
+        problems=(*unlisted, *problems),
+        left=runs.left,
+    )
 
 
-def run_point(config: RunConfig, folder: Path) -> str | None:
-    """Execute the run notebook for one configuration into its folder; the error that stopped it, or None."""
+def run_point(config: RunConfig, folder: Path, until_unix_s: float | None = None) -> str | None:
+    """Execute the run notebook for one configuration into its folder; the error that stopped it, or None.
+
+    `until_unix_s`: when it must have begun to end its server.
+    """
     return execute(
         source(RUN_NOTEBOOK),
         folder / RUN_NOTEBOOK,
         {"params": None, **config.stated(), "out": str(folder)},
         progress=folder / report.PROGRESS,
+        until_unix_s=until_unix_s,
     )
 
 
@@ -125,40 +209,128 @@ def _jobs(configs: Sequence[RunConfig]) -> int:
     return max(1, min(_MAX_JOBS, os.cpu_count() or 1, len(configs)))
 
 
-def _run_all(pool: Executor, points: Sequence[tuple[RunConfig, Path]], watch: Watch, total: int) -> list[PointResult]:
-    running: dict[Future[str | None], int] = {
-        pool.submit(run_point, config, folder): number for number, (config, folder) in enumerate(points)
-    }
-    results: dict[int, PointResult] = {}
-    said: dict[int, int] = {}  # notices of each configuration that were shown
+def _page_jobs() -> int:
+    return max(1, min(_MAX_JOBS, os.cpu_count() or 1))
 
-    def tell(number: int) -> None:
-        config, folder = points[number]
-        told = notices(folder / report.PROGRESS)
-        for text in told[said.get(number, 0) :]:
-            watch(Event(run=config.name, phase=f"{config.name}: {text}", done=len(results), total=total, notice=True))
-        said[number] = len(told)
 
-    while running:
-        finished, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+class _OverdueError(Exception):
+    """A run did not end when it was told to."""
+
+
+class _Runs:
+    """The configurations of one call: started one by one (or a few at a time) as long as there is time for them."""
+
+    def __init__(self, ahead: Outlook, chosen: Choices, watch: Watch, unlisted: list[str]) -> None:
+        self._ahead, self._chosen, self._watch, self._unlisted = ahead, chosen, watch, unlisted
+        self._waiting = [standing.config for standing in ahead.to_run]
+        self._running: dict[Future[str | None], tuple[RunConfig, Path, float]] = {}
+        self._clock = Clock(ahead.root)
+        known = listing.read(ahead.root)
+        names = {*(known.runs if known else ()), *(standing.config.name for standing in ahead.standings)}
+        # A page per configuration of the folder, those of earlier runs too, and the front page.
+        self._total = len(self._waiting) + len(names) + 1
+        self._said: dict[str, int] = {}  # notices of each configuration that were shown
+        self.results: dict[str, PointResult] = {}
+        self.left: dict[str, str] = {}
+
+    def all(self) -> None:
+        """Run them. What is not run is in `left`, with the reason."""
+        jobs = _jobs([self._ahead.placed[config.name] for config in self._waiting]) if self._waiting else 1
+        try:
+            with worker_pool(jobs) as pool:
+                while self._waiting or self._running:
+                    self._start(pool, jobs)
+                    if self._running:
+                        self._look()
+                    elif self._waiting:
+                        self._leave()
+        except _OverdueError:  # its worker was interrupted: there is no record
+            for config, folder, _ in self._running.values():
+                error = "it did not end when the deadline came, and was interrupted: it is to run again"
+                self._ended(config, folder, _no_record(config, folder, error))
+            self._running.clear()
+            self._leave()
+
+    def _start(self, pool: Executor, jobs: int) -> None:
+        for config in list(self._waiting):
+            if len(self._running) >= jobs:
+                return
+            placed = self._ahead.placed[config.name]
+            if self._chosen.deadline_s is not None and self._needs_s(config) > self._time_s():
+                continue  # a shorter one may still fit
+            self._waiting.remove(config)
+            folder = new_run_folder(self._ahead.root, config.name)
+            if folder.name != config.name:
+                self._say(config.name, f"{config.name} exists: this run is {folder.name}")
+            try:
+                listing.begin(self._ahead.root, config.name, folder, asked(config))
+            except RecordError as error:
+                if str(error) not in self._unlisted:
+                    self._unlisted.append(str(error))
+            self._clock.expect(placed)
+            limited = self._chosen.deadline_s is not None
+            until = time.time() + self._time_s() - _ENDING_S if limited else None
+            future = pool.submit(run_point, placed, folder, until)
+            self._running[future] = (config, folder, time.monotonic())
+
+    def _look(self) -> None:
+        """Wait a moment; take what has ended, show how far the others are."""
+        finished, _ = wait(self._running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
         for future in finished:
-            number = running.pop(future)
-            config, folder = points[number]
-            tell(number)
-            results[number] = _result(config, folder, future)
-            (folder / report.PROGRESS).unlink(missing_ok=True)
-            outcome = in_words(results[number].outcome)
-            watch(Event(run=config.name, phase=outcome, done=len(results), total=total, finished=True))
-        for number in running.values():
-            config, folder = points[number]
-            tell(number)
+            config, folder, began = self._running.pop(future)
+            self._notices(config, folder)
+            result, found = _result(config, folder, future)
+            if found is not None:
+                self._clock.saw(found.record, time.monotonic() - began)
+            self._ended(config, folder, result)
+            if found is not None and found.record.status.cut_short:
+                self.left[config.name] = found.record.status.reason
+        for config, folder, _ in self._running.values():
+            self._notices(config, folder)
             seen = latest(folder / report.PROGRESS)
             if seen is not None:
-                watch(Event(run=config.name, phase=str(seen), done=len(results), total=total))
-    return [results[number] for number in sorted(results)]
+                self._tell(config.name, str(seen))
+        if self._running and self._time_s() < -_ENDING_S:
+            raise _OverdueError
+
+    def _ended(self, config: RunConfig, folder: Path, result: PointResult) -> None:
+        self.results[config.name] = result
+        if result.status is None and self._time_s() < 0:
+            self.left[config.name] = result.error or "it was interrupted"
+        (folder / report.PROGRESS).unlink(missing_ok=True)
+        self._tell(config.name, in_words(result.outcome), finished=True)
+
+    def _leave(self) -> None:
+        """Nothing that is waiting fits into the time that is left."""
+        for config in self._waiting:
+            left_s = max(0.0, self._time_s())
+            self.left[config.name] = f"needs about {self._needs_s(config):.0f} s, {left_s:.0f} s were left for it"
+        self._waiting.clear()
+
+    def _needs_s(self, config: RunConfig) -> float:
+        cost = self._clock.cost(self._ahead.placed[config.name])
+        return cost.start_s + cost.workload_s + max(cost.beside_s, _ENDING_S)
+
+    def _time_s(self) -> float:
+        """Seconds for further runs: what is left, less the pages of this call."""
+        pages = len(self.results) + len(self._running) + 2
+        return self._chosen.left_s() - pages_s(pages, _page_jobs())
+
+    def _tell(self, run: str, phase: str, *, finished: bool = False) -> None:
+        self._watch(Event(run=run, phase=phase, done=len(self.results), total=self._total, finished=finished))
+
+    def _notices(self, config: RunConfig, folder: Path) -> None:
+        """What a run has to say once, as soon as it says it."""
+        told = notices(folder / report.PROGRESS)
+        for text in told[self._said.get(config.name, 0) :]:
+            self._say(config.name, f"{config.name}: {text}")
+        self._said[config.name] = len(told)
+
+    def _say(self, run: str, text: str) -> None:
+        self._watch(Event(run=run, phase=text, done=len(self.results), total=self._total, notice=True))
 
 
-def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> PointResult:
+def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> tuple[PointResult, Study | None]:
     try:
         error = future.result()
     except SpecbenchError as problem:  # a worker that was killed: the others go on
@@ -168,12 +340,67 @@ def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> Poin
     try:
         found = study(folder)
     except RecordError as missing:
-        error = error or str(missing)
-        with contextlib.suppress(OSError):
-            (folder / ERROR).write_text(error, encoding="utf-8")
-        return PointResult(name=config.name, folder=folder, status=None, outcome="no_record", error=error)
+        return _no_record(config, folder, error or str(missing)), None
+    return _point(config, found, error), found
+
+
+def _point(config: RunConfig, found: Study, error: str | None = None, *, earlier: bool = False) -> PointResult:
     status = found.record.status.status
-    return PointResult(name=config.name, folder=folder, status=status, outcome=found.outcome, error=error)
+    return PointResult(
+        name=config.name, folder=found.folder, status=status, outcome=found.outcome, error=error, earlier=earlier
+    )
+
+
+def _no_record(config: RunConfig, folder: Path, error: str) -> PointResult:
+    with contextlib.suppress(OSError):
+        (folder / ERROR).write_text(error, encoding="utf-8")
+    return PointResult(name=config.name, folder=folder, status=None, outcome="no_record", error=error)
+
+
+def _points(ahead: Outlook, results: Mapping[str, PointResult]) -> Iterator[PointResult]:
+    """Of every configuration its newest run, in the campaign's order."""
+    for standing in ahead.standings:
+        if standing.config.name in results:
+            yield results[standing.config.name]
+        elif standing.folder is not None:
+            try:
+                yield _point(standing.config, study(standing.folder), earlier=True)
+            except SpecbenchError as error:
+                yield PointResult(
+                    name=standing.config.name,
+                    folder=standing.folder,
+                    status=None,
+                    outcome="no_record",
+                    error=str(error),
+                    earlier=True,
+                )
+
+
+@contextlib.contextmanager
+def _alone(root: Path, *, exclusive: bool) -> Iterator[None]:
+    """While a campaign is resumed, nobody else works in its folder. ConfigError: somebody does.
+
+    The lock is the kernel's own on the folder: it ends with this process, and a copy of the folder has none.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{root}: another specbench run is at work there.\nWait until it has ended, or name another folder "
+                "(--out)."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _stage(watch: Watch, before: int = 0) -> Callable[[str, int, int], None]:
@@ -187,5 +414,5 @@ def _stage(watch: Watch, before: int = 0) -> Callable[[str, int, int], None]:
 
 def report_folder(root: Path, progress: Watch | None = None) -> tuple[Path, tuple[str, ...]]:
     """Diagnose the records of a folder anew and rebuild all its pages. Returns the front page and the problems."""
-    with worker_pool(max(1, min(_MAX_JOBS, os.cpu_count() or 1))) as pool:
+    with worker_pool(_page_jobs()) as pool:
         return report.build(root, pool, _stage(progress or (lambda event: None)))

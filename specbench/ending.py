@@ -3,7 +3,7 @@
 served     became ready and ran until we stopped it
 refused    declined to start: an argument or sizing error, or out of memory while starting
 crashed    ended by itself after it was ready, or by an error of another kind while starting
-timed_out  was neither ready nor gone when the time was up
+timed_out  was neither ready nor gone when the time was up, or was ended for a deadline
 """
 
 from __future__ import annotations

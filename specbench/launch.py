@@ -238,9 +238,11 @@ def launch(
     tick: Callable[[float], None] | None = None,
     passed_fraction: float | None = None,
     gpus: Sequence[int] | None = None,
+    ready_within_s: float = float("inf"),
 ) -> Iterator[Server]:
     """Starts the configured server and waits for it. `tick` is called with the seconds waited so far. `gpus`: those
-    whose memory must be back at the end (NVML indices); None: all of this machine.
+    whose memory must be back at the end (NVML indices); None: all of this machine. `ready_within_s`: a bound for the
+    wait beside that of the configuration.
 
     Whatever ends the `with` block (an exception, Ctrl-C, the death of this process), the whole tree is ended.
     """
@@ -258,7 +260,7 @@ def launch(
         gpus=() if config.engine.replay else gpus,
     )
     try:
-        server.wait_ready(config.engine.ready_timeout_s, tick)
+        server.wait_ready(min(config.engine.ready_timeout_s, ready_within_s), tick)
         yield server
         server.settle()
     finally:

@@ -81,10 +81,9 @@ def place(config: RunConfig, places: Places, where: str = "--machine") -> RunCon
     found = known or EnginePlace()
     used = (config.model, config.speculative.draft_model_path)
     models = {name: folder for name, folder in places.models.items() if name in used}
-    return config.replace(
-        {
-            "engine.python": engine.python or found.python,
-            "engine.env": {**found.env, **engine.env},
-            "engine.model_paths": {**models, **engine.model_paths},
-        }
-    )
+    filled: dict[str, object] = {
+        "engine.python": engine.python or found.python,
+        "engine.env": {**found.env, **engine.env},
+        "engine.model_paths": {**models, **engine.model_paths},
+    }
+    return config.replace({key: value for key, value in filled.items() if value})

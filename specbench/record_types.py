@@ -110,6 +110,7 @@ class RunStatus(Stored):
     flushes: dict[str, str] = {}  # step -> what the engine answered to the cache flush before it
     caches: dict[str, CacheState] = {}  # step -> the prefix cache after that flush; empty: not recorded
     notes: Annotated[tuple[str, ...], _AsTuple] = ()  # what a reader of the figures must know
+    cut_short: Literal["deadline"] | None = None  # why it was ended before it was done: it is to run again; None: done
 
 
 class Probe(Stored):

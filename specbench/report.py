@@ -6,7 +6,8 @@ folder above gets `4_analysis.ipynb` and `index.html`. A run without a record ge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future, as_completed
 from pathlib import Path
 
@@ -22,15 +23,24 @@ ANALYSIS_NOTEBOOK = "4_analysis.ipynb"
 INDEX = "index.html"
 RUN_PAGE = "run.html"
 PROGRESS = "progress.jsonl"
+#: Seconds of a page that is being written: it is not given up.
+_PAGE_S = 6.0
 
 WatchStage = Callable[[str, int, int], None]
 
 
 def build(
-    root: Path, pool: Executor, watch_stage: WatchStage = lambda phase, done, total: None
+    root: Path,
+    pool: Executor,
+    watch_stage: WatchStage = lambda phase, done, total: None,
+    *,
+    until_s: float | None = None,
+    first: Collection[Path] = (),
 ) -> tuple[Path, tuple[str, ...]]:
     """All pages of a folder of runs. Returns the front page and what went wrong on the way.
 
+    `until_s`: the time (of `time.monotonic`) at which it must be done. The front page and those of the runs in `first`
+    come first, then those that have none; what is not written by then is told where there is no older page either.
     RecordError, and nothing is written, when the folder holds no run, or bare records.
     """
     if not root.is_dir():
@@ -46,21 +56,36 @@ def build(
             f"{bare[0]}: this is a record itself, and nothing is ever written into a record.\n"
             "Read it with notebooks/3_diagnose.ipynb (a folder of them with 4_analysis.ipynb), or run its params file."
         )
-    tasks: dict[Future[str | None], str] = {pool.submit(write_index, root): "analysis"}
-    tasks |= {pool.submit(write_run, folder): f"diagnosis of {folder.name}" for folder in folders}
+    folders.sort(key=lambda folder: 0 if folder in first else 2 if (folder / INDEX).is_file() else 1)
+    tasks: dict[Future[str | None], Path] = {pool.submit(write_index, root): root}
+    tasks |= {pool.submit(write_run, folder): folder for folder in folders}
     problems: list[str] = []
     watch_stage("pages", 0, len(tasks))
-    for done, future in enumerate(as_completed(tasks), start=1):
-        try:
-            problem = future.result()
-        except SpecbenchError as error:  # a worker that was killed, a page that cannot be written
-            problem = str(error)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        if problem:
-            problems.append(f"{tasks[future]}: {problem}")
-        watch_stage("pages", done, len(tasks))
+    left_s = None if until_s is None else max(0.0, until_s - _PAGE_S - time.monotonic())
+    try:
+        for done, future in enumerate(as_completed(tasks, timeout=left_s), start=1):
+            problem = _problem(future)
+            if problem:
+                problems.append(f"{_what(tasks[future], root)}: {problem}")
+            watch_stage("pages", done, len(tasks))
+    except TimeoutError:
+        cancelled = [folder for future, folder in tasks.items() if future.cancel()]
+        bare = [folder for folder in cancelled if folder == root or not (folder / INDEX).is_file()]
+        problems += [f"{_what(folder, root)}: not written: the deadline came first" for folder in bare]
     return root / INDEX, tuple(problems)
+
+
+def _what(folder: Path, root: Path) -> str:
+    return "analysis" if folder == root else f"diagnosis of {folder.name}"
+
+
+def _problem(future: Future[str | None]) -> str | None:
+    try:
+        return future.result()
+    except SpecbenchError as error:  # a worker that was killed, a page that cannot be written
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def write_run(folder: Path) -> str | None:

@@ -22,6 +22,7 @@ from .budget_types import MemoryBudget
 from .caveats import SIMULATED, caveats, marks_of
 from .config import RunConfig
 from .emulating import Emulating, emulating
+from .ending import Ending
 from .environment import environment
 from .errors import ConfigError, SpecError
 from .headroom import headroom
@@ -34,8 +35,9 @@ from .record_writer import RecordWriter
 from .recorded import AsRecorded, as_recorded
 from .sending import Progress, Sending, send
 from .served_config import AsServed, as_served
+from .time_limit import DEADLINE, left_s, until_unix_s
 from .watching import Watching
-from .workload import check_fit
+from .workload import check_fit, steps_of
 
 #: Names under which engines of different versions answer, newest first.
 _MODEL_INFO = ("/model_info", "/get_model_info")
@@ -135,7 +137,7 @@ def _observe(
         notice(warning)
     told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *_marks(config), *caveats(config))
     notes = list(dict.fromkeys((*told, *_notes(config, record))))
-    sending = Sending()
+    sending, until = Sending(), until_unix_s()
     timeout_s = config.engine.ready_timeout_s
 
     with Watching(config, writer.log_path, target.not_sampled if target else None) as watching:
@@ -149,7 +151,14 @@ def _observe(
         serving: contextlib.AbstractContextManager[Server | Attached] = (
             attached(target, writer.log_path)
             if target is not None
-            else launch(config, log_path=writer.log_path, tick=tick, passed_fraction=passed, gpus=room.gpus)
+            else launch(
+                config,
+                log_path=writer.log_path,
+                tick=tick,
+                passed_fraction=passed,
+                gpus=room.gpus,
+                ready_within_s=left_s(until),
+            )
         )
         with serving as server:
             start_s = time.perf_counter() - began
@@ -160,7 +169,7 @@ def _observe(
                 captures.json("server_info.json", SERVER_INFO)
                 captures.json("model_info.json", _MODEL_INFO)
                 if _has_something_to_send(config, record):
-                    sending = _send_in_thread(config, server, watching, progress)
+                    sending = _send_in_thread(config, server, watching, progress, until)
                     captures.json("server_info_after.json", SERVER_INFO)
                     captures.text("metrics.txt", ("/metrics",))
             watching.stopping()
@@ -171,6 +180,9 @@ def _observe(
     for text in server.left_behind:
         notice(text)
     ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
+    cut = server.exit_code is None and (sending.cut or (server.timed_out and left_s(until) == 0))
+    if cut:
+        ending = _cut_short(server, sending)
     env = environment(config, server.argv, watching.telemetry.words, server.gpu_memory, replayed, checked, emulated)
     env |= {} if target is None else target.environment(env)
     writer.env({**env, "gpu_memory": server.gpu_use, "capture": watching.told()})
@@ -194,8 +206,18 @@ def _observe(
             flushes=sending.flushes,
             caches=sending.caches,
             notes=(*notes, *_unflushed(sending), *server.notes),
+            cut_short=DEADLINE if cut else None,
         )
     )
+
+
+def _cut_short(server: Server | Attached, sending: Sending) -> Ending:
+    """Of a run that was ended for a deadline: what it was doing then."""
+    answered = sum(trace.ok for trace in sending.traces)
+    doing = f"while requests were sent ({answered} answered)" if server.ready else "while the server was starting"
+    after_s = time.time() - server.started_unix_s
+    reason = f"ended by the deadline of its campaign {after_s:.0f} s after its start, {doing}; it is to run again"
+    return Ending(status="timed_out", exit_code=None, reason=reason)
 
 
 def _unsaid(text: str) -> None:
@@ -247,9 +269,16 @@ def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
 
 
 def _send_in_thread(
-    config: RunConfig, server: Server | Attached, watching: Watching, progress: Progress | None
+    config: RunConfig,
+    server: Server | Attached,
+    watching: Watching,
+    progress: Progress | None,
+    until: float | None,
 ) -> Sending:
-    """In a thread with a loop of its own: a notebook's main thread has a running one. Ctrl-C still reaches this one."""
+    """In a thread with a loop of its own: a notebook's main thread has a running one. Ctrl-C still reaches this one.
+
+    `until`: Unix seconds at which it is ended, with what was seen until then.
+    """
     cancel = threading.Event()
     result: list[Sending | BaseException] = []
 
@@ -273,6 +302,8 @@ def _send_in_thread(
     try:
         while thread.is_alive():
             thread.join(0.2)
+            if left_s(until) == 0 and not cancel.is_set():
+                cancel.set()
     except BaseException:
         cancel.set()
         thread.join(5.0)
@@ -280,6 +311,7 @@ def _send_in_thread(
     outcome = result[0]
     if isinstance(outcome, BaseException):
         raise outcome
+    outcome.cut = cancel.is_set() and len(outcome.phases) < len(steps_of(config.workload))
     return outcome
 
 

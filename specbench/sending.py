@@ -44,6 +44,7 @@ class Sending:
     flushes: dict[str, str] = field(default_factory=dict)
     caches: dict[str, CacheState] = field(default_factory=dict)  # after the flush; of a replay empty
     phases: dict[str, float] = field(default_factory=dict)  # wall seconds per step
+    cut: bool = False  # ended early, for a deadline
 
 
 def send(

@@ -81,6 +81,7 @@ class Collection:
 
     folder: Path
     entries: tuple[Study | Missing, ...]
+    waiting: tuple[str, ...] = ()  # configurations of the campaign that are still to run, or to run again
 
     @property
     def studies(self) -> tuple[Study, ...]:
@@ -120,7 +121,8 @@ def collect(path: str | Path) -> Collection:
                 entries.append(Missing(name=folder.name, folder=folder, error=why_missing(folder) or str(error)))
     if not entries:
         raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
-    return Collection(folder=root, entries=tuple(entries))
+    known = read(root)
+    return Collection(folder=root, entries=tuple(entries), waiting=() if known is None else known.waiting)
 
 
 def is_run(folder: Path) -> bool:

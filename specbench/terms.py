@@ -76,7 +76,7 @@ OUTCOMES: dict[Outcome, str] = {
     "unanswered": "no request that was sent was answered",
     "refused": "the server did not start",
     "crashed": "the server died",
-    "timed_out": "the server was not ready in time",
+    "timed_out": "the time was up before it was done",
     "no_record": "the run itself failed",
     "unknown": "the log ends before it tells",
 }

@@ -261,17 +261,17 @@ def test_a_worker_that_dies_is_a_row_and_the_others_go_on(campaign: Campaign, tm
         slow = pool.submit(_pause_then, "beside it")
         killed = pool.submit(os._exit, 3)
         later = [pool.submit(_pause_then, f"after {number}") for number in range(3)]
-        outcome = batch._result(campaign.runs[0], tmp_path / "x", killed)
+        outcome, _ = batch._result(campaign.runs[0], tmp_path / "x", killed)
         assert [task.result(60) for task in (slow, *later)] == ["beside it", "after 0", "after 1", "after 2"]
     assert outcome.status is None
     assert str(outcome.error).startswith("the process that executed the notebook was ended from outside")
 
 
-def test_a_worker_that_is_killed_costs_its_own_configuration_only(tmp_path: Path) -> None:
-    runs = [recording("dflash_r8", name="killed", engine__replay_speed=1.0), recording("0512_dflash_r8")]
-    points = [(config, tmp_path / config.name) for config in runs]
-    for _, folder in points:
-        folder.mkdir()
+def test_a_worker_that_is_killed_costs_its_own_configuration_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = (recording("dflash_r8", name="killed", engine__replay_speed=1.0), recording("0512_dflash_r8"))
+    ahead = batch.outlook(Campaign(name="c", runs=runs, source=ROOT), tmp_path)
 
     def kill_once(event: Event) -> None:
         """The first configuration takes minutes; its worker is the parent of the kernel that has started it."""
@@ -281,13 +281,19 @@ def test_a_worker_that_is_killed_costs_its_own_configuration_only(tmp_path: Path
                 ended.append(worker.pid)
 
     ended: list[int | None] = []
-    with worker_pool(1) as pool:
-        results = batch._run_all(pool, points, kill_once, 2)
+    monkeypatch.setattr(batch, "_jobs", lambda _: 1)
+    runner = batch._Runs(ahead, batch.Choices(), kill_once, [])
+    runner.all()
+    results = [runner.results[config.name] for config in runs]
     assert [(one.name, one.status, one.outcome) for one in results] == [
         ("killed", None, "no_record"),
         ("0512_dflash_r8", "refused", "refused"),
     ]
     assert "ended from outside" in str(results[0].error)
+
+
+def _does_nothing(config: RunConfig, folder: Path, until: float | None) -> str:
+    return "nothing was done"
 
 
 def _pause_then(word: str) -> str:
@@ -394,11 +400,12 @@ def test_a_name_that_ran_before_is_told_with_its_new_folder(
 ) -> None:
     campaign = Campaign(name="c", runs=(recording("dflash_r8"), recording("nospec_r8")), source=ROOT)
     (tmp_path / "dflash_r8").mkdir()
-    monkeypatch.setattr(batch, "_run_all", lambda *_: [])
-    monkeypatch.setattr(batch.report, "build", lambda *_: (tmp_path / "index.html", ()))
+    monkeypatch.setattr(batch, "run_point", _does_nothing)
+    monkeypatch.setattr(batch.report, "build", lambda *_, **__: (tmp_path / "index.html", ()))
     with Screen("c") as screen:
         batch.run_campaign(campaign, tmp_path, screen.show)
-    assert capsys.readouterr().err == "dflash_r8 exists: this run is dflash_r8.2\n"
+    told = capsys.readouterr().err.splitlines()
+    assert [line for line in told if "exists" in line] == ["dflash_r8 exists: this run is dflash_r8.2"]
 
 
 def test_the_run_notebook_is_given_what_was_stated_and_no_defaults(
@@ -416,8 +423,8 @@ def test_the_run_notebook_is_given_what_was_stated_and_no_defaults(
 def test_runs_that_name_no_folder_go_where_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "_run_all", lambda *_: [])
-    monkeypatch.setattr(batch.report, "build", lambda root, *_: (root / "index.html", ()))
+    monkeypatch.setattr(batch, "run_point", _does_nothing)
+    monkeypatch.setattr(batch.report, "build", lambda root, *_, **__: (root / "index.html", ()))
     monkeypatch.setenv(RUNS, str(tmp_path))
     result = batch.run_campaign(Campaign(name="c", runs=(recording("dflash_r8"),), source=ROOT))
     assert result.folder == tmp_path / "c"
@@ -432,7 +439,7 @@ def test_pages_that_are_missing_are_told_and_end_with_1(tmp_path: Path, monkeypa
         name="c", folder=tmp_path, index=tmp_path / "index.html", points=(), problems=("analysis: no space",)
     )
     assert lost.complete and lost.all_served
-    monkeypatch.setattr(batch, "run_campaign", lambda *_: lost)
+    monkeypatch.setattr(batch, "run_campaign", lambda *_, **__: lost)
     monkeypatch.setattr(batch, "report_folder", lambda *_: (lost.index, lost.problems))
     params = str(ROOT / "params" / "recordings" / "dflash_r8.yaml")
     for arguments in (["run", params], ["report", str(tmp_path)]):

@@ -28,7 +28,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
-        *("preflight", "headroom", "emulating", "attach", "served_config"),
+        *("preflight", "headroom", "emulating", "time_limit", "attach", "served_config"),
     ),
     "judge": (
         "gputrace",
@@ -56,7 +56,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "pages",
             "workers",
         ),
-        *("report", "batch"),
+        *("report", "bill", "resume", "batch"),
     ),
     "command line": ("cli",),
 }

@@ -24,14 +24,46 @@ def test_without_a_list_every_folder_counts_by_name(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_ran_again_takes_the_place_of_its_earlier_run(tmp_path: Path) -> None:
-    listing.remember(tmp_path, "demo", [("z", folder(tmp_path, "z")), ("a", folder(tmp_path, "a"))])
-    listing.remember(tmp_path, "demo", [("z", folder(tmp_path, "z.2"))])
+    listing.plan(tmp_path, "demo", {"z": True, "a": True})
+    listing.begin(tmp_path, "z", folder(tmp_path, "z"), {"name": "z"})
+    listing.begin(tmp_path, "a", folder(tmp_path, "a"), {"name": "a"})
+    listing.plan(tmp_path, "demo", {"z": True, "a": False})
+    known = listing.read(tmp_path)
+    assert known is not None and known.waiting == ("z",)
+    assert [found.name for found in listing.run_folders(tmp_path)] == ["z", "a"]  # until it starts again
+    listing.begin(tmp_path, "z", folder(tmp_path, "z.2"), {"name": "z", "model": "m"})
     assert [found.name for found in listing.run_folders(tmp_path)] == ["z.2", "a"]
     assert (tmp_path / "z").is_dir()
+    known = listing.read(tmp_path)
+    assert known is not None
+    assert known.entry("z") == listing.Listed(
+        name="z", folder="z.2", waiting=False, asked={"name": "z", "model": "m"}, earlier=("z",)
+    )
+    assert (known.waiting, known.entry("unheard of").folder) == ((), None)
+
+
+def test_what_has_not_run_keeps_its_place_in_the_campaign(tmp_path: Path) -> None:
+    listing.plan(tmp_path, "c", {"a": True, "b": True, "c": True}, about="Words.")
+    listing.begin(tmp_path, "c", folder(tmp_path, "c"), {})
+    listing.begin(tmp_path, "a", folder(tmp_path, "a"), {})
+    known = listing.read(tmp_path)
+    assert known is not None
+    assert [entry.name for entry in known.entries] == ["a", "b", "c"]
+    assert (known.runs, known.waiting, known.about) == ({"a": "a", "c": "c"}, ("b",), "Words.")
+    assert [found.name for found in listing.run_folders(tmp_path)] == ["a", "c"]
+
+
+def test_a_list_of_an_earlier_specbench_is_read(tmp_path: Path) -> None:
+    document = {"schema": 1, "campaign": "x", "runs": [{"name": "a", "folder": "a.2"}]}
+    (tmp_path / listing.CAMPAIGN).write_text(json.dumps(document))
+    known = listing.read(tmp_path)
+    assert known is not None
+    assert known.entries == (listing.Listed(name="a", folder="a.2"),)
 
 
 def test_a_list_keeps_what_the_campaign_is_about(tmp_path: Path) -> None:
-    listing.remember(tmp_path, "demo", [("a", folder(tmp_path, "a"))], about="Words <b>.\n\nMore.")
+    listing.plan(tmp_path, "demo", {"a": True}, about="Words <b>.\n\nMore.")
+    listing.begin(tmp_path, "a", folder(tmp_path, "a"), {})
     known = listing.read(tmp_path)
     assert known is not None
     assert known.about == "Words <b>.\n\nMore."
@@ -44,13 +76,13 @@ def test_a_list_keeps_what_the_campaign_is_about(tmp_path: Path) -> None:
 
 
 def test_a_list_that_does_not_fit_the_disk_leaves_the_old_one(tmp_path: Path) -> None:
-    listing.remember(tmp_path, "c", [("a", tmp_path / "a")])
+    listing.plan(tmp_path, "c", {"a": False})
     (tmp_path / "campaign.json.partial").symlink_to("/dev/full")
     with pytest.raises(RecordError, match=r"campaign\.json: not written: No space left on device\.\n"):
-        listing.remember(tmp_path, "c", [("b", tmp_path / "b")])
+        listing.begin(tmp_path, "b", tmp_path / "b", {})
     assert [entry.name for entry in tmp_path.iterdir()] == ["campaign.json"]
     found = listing.read(tmp_path)
-    assert found is not None and dict(found.runs) == {"a": "a"}
+    assert found is not None and [entry.name for entry in found.entries] == ["a"]
 
 
 def test_a_list_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
@@ -66,6 +98,8 @@ def test_a_list_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     [
         ("{", "not readable"),
         ('{"schema": 1}', "not readable"),
+        ('{"schema": 1, "campaign": "x", "runs": ["a"]}', "not readable"),
+        ('{"schema": 1, "campaign": "x", "runs": [{"name": "a", "folder": "a", "asked": 3}]}', "holds no sections"),
         ('{"schema": 2, "campaign": "x", "runs": []}', "later specbench"),
     ],
 )

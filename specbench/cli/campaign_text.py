@@ -102,6 +102,7 @@ def document(result: CampaignResult) -> dict[str, Any]:
         "folder": str(result.folder),
         "index": str(result.index) if result.index.is_file() else None,
         "complete": result.complete,
+        "left": dict(result.left),
         "runs": [_run(point, studies.get(point.folder.name)) for point in result.points],
         "problems": list(result.problems),
     }

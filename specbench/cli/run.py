@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import JsonOption, MachineOption, ParamsArgument, SetOption, StrictOption
+
+if TYPE_CHECKING:
+    from ..batch import CampaignResult
+
+#: Exit code of a campaign that stopped at its deadline with configurations left.
+LEFT = 3
+
+
+class Retry(enum.StrEnum):
+    """What `--resume` runs once more."""
+
+    failed = "failed"
 
 
 def run(
@@ -22,6 +35,27 @@ def run(
         ),
     ] = None,
     machine: MachineOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print what it would cost, what is expected and each server's command; start nothing."
+        ),
+    ] = False,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            "--deadline",
+            metavar="SECONDS",
+            help="Be done, pages included, so many seconds after the command began; what does not fit is left.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on in the folder: skip what is done, leave failures as they are, run everything else."
+        ),
+    ] = False,
+    retry: Annotated[Retry | None, typer.Option("--retry", help="With --resume: run failed ones once more.")] = None,
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -30,17 +64,39 @@ def run(
     Example: specbench run params/demo.yaml
 
     A configuration that is refused or crashes is a result, not an error: exit code 0 when every configuration left a
-    record (with --strict: when every one served what was asked) and every page was written, else 1.
+    record (with --strict: when every one served what was asked) and every page was written, else 1; 3 when the deadline
+    came first and configurations are left, which the command that is printed then goes on with.
     """
     import signal
     import sys
+    import time
 
-    from ..batch import run_campaign
-    from ..machine_file import placed
+    began_s = time.monotonic()
+    from ..batch import Choices, outlook, run_campaign
+    from ..machine_file import read_places
     from ..params import load_campaign
+    from . import bill_text
     from .campaign_text import Screen, document, summary
 
-    campaign = placed(load_campaign(params, overrides or ()), machine)
+    if deadline is not None and not 0 < deadline < 1e7:
+        raise typer.BadParameter(f"{deadline:g} is no number of seconds to be done in.", param_hint="--deadline")
+    if retry is not None and not resume:
+        raise typer.BadParameter("only what is resumed can be retried: add --resume.", param_hint="--retry")
+    campaign = load_campaign(params, overrides or ())
+    choices = Choices(
+        places=read_places(machine) if machine is not None else None,
+        deadline_s=deadline,
+        began_s=began_s,
+        resume=resume,
+        retry_failed=retry is not None,
+    )
+    if dry_run:
+        ahead = outlook(campaign, out, choices)
+        if json_output:
+            _print_json(bill_text.document(campaign.name, ahead))
+        else:
+            bill_text.expectations(campaign.name, ahead)
+        return
 
     def end(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -49,12 +105,51 @@ def run(
     # A service manager ends with SIGTERM; the same clean way out as Ctrl-C.
     signal.signal(signal.SIGTERM, end)
     with Screen(campaign.name, quiet=json_output) as screen:
-        result = run_campaign(campaign, out, screen.show)
+        result = run_campaign(
+            campaign, out, screen.show, choices, lambda ahead: bill_text.bill(campaign.name, ahead, screen.console)
+        )
+    again = _command(params, overrides or [], out, machine, deadline, strict=strict, json_output=json_output)
     if json_output:
-        import json
-
-        typer.echo(json.dumps(document(result), indent=2, ensure_ascii=False))
+        _print_json(document(result) | {"go_on": again if result.left else None})
     else:
         summary(result)
-    if not result.complete or result.problems or (strict and not result.all_served):
-        raise typer.Exit(1)
+        bill_text.left(result.left, again)
+    raise typer.Exit(_code(result, strict))
+
+
+def _code(result: CampaignResult, strict: bool) -> int:
+    if result.left:
+        return LEFT
+    return int(not result.complete or bool(result.problems) or (strict and not result.all_served))
+
+
+def _command(
+    params: Path,
+    overrides: list[str],
+    out: Path | None,
+    machine: Path | None,
+    deadline: float | None,
+    *,
+    strict: bool,
+    json_output: bool,
+) -> str:
+    """The command line that goes on with what is left."""
+    import shlex
+
+    words = ["specbench", "run", str(params)]
+    for text in overrides:
+        words += ["--set", text]
+    for option, value in (("--out", out), ("--machine", machine)):
+        if value is not None:
+            words += [option, str(value)]
+    if deadline is not None:
+        words += ["--deadline", f"{deadline:g}"]
+    words.append("--resume")
+    words += ["--strict"] * strict + ["--json"] * json_output
+    return shlex.join(words)
+
+
+def _print_json(data: object) -> None:
+    import json
+
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))

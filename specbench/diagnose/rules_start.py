@@ -166,7 +166,7 @@ def _silent_end(case: Case) -> tuple[Finding, ...]:
     if case.status not in ("crashed", "refused", "timed_out"):
         return ()
     words = {
-        "timed_out": "was neither ready nor gone when its time was up",
+        "timed_out": "was ended when its time was up",
         "crashed": "ended, and its log names no error (killed from outside, or out of host memory)",
         "refused": "refused to start, and its log names no error",
     }

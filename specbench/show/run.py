@@ -61,6 +61,8 @@ def _sentence(study: Study) -> str:
         case "crashed":
             some = f"{answered} of {counted(sent, 'request')}" if answered else "no request"
             return f"{asked}, {resolved}; {some} answered before the server died."
+        case "timed_out" if study.record.status.cut_short:
+            return f"{asked}, {resolved}; ended by the deadline of its campaign before it was done."
         case "timed_out":
             return f"{asked}, none served: the server was not ready in time."
         case _:

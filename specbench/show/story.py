@@ -31,7 +31,8 @@ _MAX_CAUSE = 150
 
 def opening(collection: Collection) -> Shown:
     """What the campaign is about, the outcomes counted, what limits the worth of the figures, and the shortfalls."""
-    return joined([about(collection), counts(collection), warnings(collection), shortfalls(collection)])
+    parts = (about, unfinished, counts, warnings, shortfalls)
+    return joined([part(collection) for part in parts])
 
 
 def about(collection: Collection) -> Shown:
@@ -41,6 +42,22 @@ def about(collection: Collection) -> Shown:
     paragraphs = [" ".join(one.split()) for one in said if one.strip()]
     html = "".join(f'<p class="about">{escape(one)}</p>' for one in paragraphs)
     return Shown(html, "\n\n".join(paragraphs))
+
+
+def unfinished(collection: Collection) -> Shown:
+    """Which configurations have not run yet, or not to their end. Nothing of a campaign that is complete."""
+    again = [study.name for study in collection.studies if study.record.status.cut_short]
+    again += [missing.name for missing in collection.missing]
+    parts = []
+    if collection.waiting:
+        parts.append(
+            f"{counted(len(collection.waiting), 'configuration')} still to run: {', '.join(collection.waiting)}"
+        )
+    if again and (collection.waiting or any(study.record.status.cut_short for study in collection.studies)):
+        parts.append(f"interrupted, and to run again: {', '.join(again)}")
+    if not parts:
+        return Shown("", "")
+    return banner(f"This campaign is not complete. {'; '.join(parts)}. 'specbench run … --resume' goes on with them.")
 
 
 def counts(collection: Collection) -> Shown:

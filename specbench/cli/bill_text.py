@@ -1,0 +1,174 @@
+"""What a campaign will cost and what is expected of it, on a terminal and as JSON; and what is left afterwards."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ..batch import Outlook
+from ..bill import Cost
+from ..config import RunConfig
+from ..launch import server_argv
+from ..resume import Standing
+from ..terms import Verdict
+from ..units import counted
+
+_STYLES: dict[Verdict | None, str] = {"serves": "green", "capped": "yellow", "refused": "red", None: "dim"}
+_INDENT = " " * 4
+#: Parts of names of environment variables whose values are nobody's business.
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+
+
+def bill(campaign: str, ahead: Outlook, console: Console) -> None:
+    """Before real engines start: how many, how long, and what of it is not known. Nothing for a campaign of replays."""
+    if not ahead.bill.starts:
+        return
+    console.print(_sum(campaign, ahead), highlight=False, soft_wrap=True, markup=False)
+    for note in ahead.bill.notes:
+        console.print(Text(f"{_INDENT}{note}", style="dim"), soft_wrap=True, highlight=False)
+
+
+def expectations(campaign: str, ahead: Outlook) -> None:
+    """The bill, then each configuration: what it takes, what is expected of it, and its server's command line."""
+    console = Console()
+    bill_line = _sum(campaign, ahead)
+    console.print(bill_line, highlight=False, soft_wrap=True, markup=False)
+    for note in ahead.bill.notes:
+        _say(console, note, "dim")
+    costs = {cost.config.name: cost for cost in ahead.bill.costs}
+    for standing in ahead.standings:
+        cost = costs.get(standing.config.name)
+        console.print()
+        if cost is None:
+            console.print(Text(standing.why), soft_wrap=True, highlight=False)
+            continue
+        head = Text.assemble(
+            (standing.config.name, "bold"), f": about {cost.total_s:.0f} s, ", (_expected(cost), _STYLES[cost.verdict])
+        )
+        console.print(head, soft_wrap=True, highlight=False)
+        if standing.why:
+            _say(console, standing.why)
+        _say(console, _why(cost))
+        console.print(Text(_shell(ahead.placed[standing.config.name]), style="dim"), soft_wrap=True, highlight=False)
+
+
+def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
+    """The same for programs. Unknown is null."""
+    costs = {cost.config.name: cost for cost in ahead.bill.costs}
+    return {
+        "schema": 1,
+        "campaign": campaign,
+        "folder": str(ahead.root),
+        "bill": {
+            "starts": ahead.bill.starts,
+            "seconds": round(ahead.bill.total_s, 1),
+            "pages_s": round(ahead.bill.pages_s, 1),
+            "gpu_held_minutes": round(ahead.bill.held_s / 60, 2),
+            "gpu_minutes": round(ahead.bill.gpu_s / 60, 2),
+            "notes": list(ahead.bill.notes),
+        },
+        "runs": [_run(standing, costs.get(standing.config.name), ahead) for standing in ahead.standings],
+    }
+
+
+def left(what: Mapping[str, str], command: str) -> None:
+    """Which configurations did not come to their turn, why, and how to go on."""
+    if not what:
+        return
+    console = Console()
+    console.print(Text(f"{counted(len(what), 'configuration')} left:", style="bold"), highlight=False)
+    for name, why in what.items():
+        _say(console, f"{name}: {why}")
+    console.print(Text(f"go on: {command}"), soft_wrap=True, highlight=False)
+
+
+def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any]:
+    config = ahead.placed[standing.config.name]
+    told: dict[str, Any] = {"name": config.name, "state": standing.state, "why": standing.why or None}
+    if cost is None:
+        return told
+    limits = {} if cost.budget is None else cost.budget.limits
+    return told | {
+        "expected": cost.verdict,
+        "reason": None if cost.budget is None else cost.budget.reason,
+        "limits": {
+            name: None
+            if limit.value is None
+            else {part: getattr(limit.value, part) for part in ("low", "point", "high")}
+            for name, limit in limits.items()
+        },
+        "start_s": round(cost.start_s, 1),
+        "workload_s": round(cost.workload_s, 1),
+        "beside_s": round(cost.beside_s, 1),
+        "gpus": cost.gpus,
+        "environment": _environment(config),
+        "command": _command(config),
+    }
+
+
+def _sum(campaign: str, ahead: Outlook) -> str:
+    total, runs = ahead.bill, len(ahead.bill.costs)
+    kept = len(ahead.standings) - runs
+    beside = f" ({counted(kept, 'other')} done or left as they are)" if kept else ""
+    if not total.starts:
+        return (
+            f"{campaign}: {counted(runs, 'configuration')} to run{beside}, no engine to start: {_time(total.total_s)}"
+        )
+    return (
+        f"{campaign}: {counted(runs, 'configuration')} to run{beside}, {counted(total.starts, 'start')}: "
+        f"{_time(total.total_s)}, GPUs in use for {_time(total.held_s)}, {total.gpu_s / 60:.1f} GPU minutes"
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.1f} min"
+
+
+def _expected(cost: Cost) -> str:
+    asked = cost.config.memory.max_running_requests
+    wanted = "" if asked is None else f" of {asked}"
+    running = None if cost.budget is None else cost.budget.limits["running_requests"].value
+    match cost.verdict:
+        case "refused":
+            return f"expected to be refused (0{wanted})" if wanted else "expected to be refused"
+        case "capped" if running is not None:
+            return f"expected to be capped at {running.point:,}{wanted}"
+        case "serves" if running is not None:
+            return f"expected to serve {running.point:,}{wanted}"
+        case _:
+            return "not predicted"
+
+
+def _why(cost: Cost) -> str:
+    parts = f"start {cost.start_s:.0f} s, requests {cost.workload_s:.0f} s, beside {cost.beside_s:.0f} s"
+    return parts if cost.budget is None else f"{cost.budget.reason} ({parts})"
+
+
+def _shell(config: RunConfig) -> str:
+    """The server's command as a shell takes it, its own environment variables first."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in _environment(config).items()]
+    return _INDENT + " ".join([*variables, shlex.join(_command(config))])
+
+
+def _command(config: RunConfig) -> list[str]:
+    argv = server_argv(config, config.engine.host, config.engine.port or 0)
+    if config.engine.port is None:
+        argv[argv.index("--port") + 1] = "PORT"  # a free one, when it starts
+    return argv
+
+
+def _environment(config: RunConfig) -> dict[str, str]:
+    return {
+        name: "…" if any(part in name.upper() for part in _SECRET) else value
+        for name, value in config.engine.env.items()
+    }
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    lines = textwrap.wrap(text, max(40, console.width - 1), initial_indent=_INDENT, subsequent_indent=_INDENT)
+    console.print(Text("\n".join(lines), style=style), soft_wrap=True, highlight=False)
