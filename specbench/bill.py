@@ -179,7 +179,7 @@ def _kind(config: RunConfig) -> tuple[str, int, bool]:
 
 def _attached(config: RunConfig) -> bool:
     """Whether the server is someone else's, already started."""
-    return config.to_sections()["engine"].get("attach") is not None
+    return config.engine.attach is not None
 
 
 def _nearest(version: str, gpus: int, graphs: bool, cold: bool) -> Mapping[str, Any]:
