@@ -39,6 +39,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from .config import RunConfig
 from .errors import RecordError
+from .folder_lock import is_held
 from .gpu_use import GpuMemory
 from .record_types import (
     SCHEMA,
@@ -232,7 +233,8 @@ def unfinished(run_folder: str | Path) -> tuple[Unfinished, ...]:
     for folder in sorted(Path(run_folder).glob(f"{RECORD}{PARTIAL}*")):
         text = folder.name.rpartition("-")[2]
         if text.isdigit():
-            found.append(Unfinished(folder, int(text), _is_alive(int(text))))
+            held = is_held(folder)
+            found.append(Unfinished(folder, int(text), _is_alive(int(text)) if held is None else held))
     return tuple(found)
 
 

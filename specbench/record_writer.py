@@ -16,6 +16,7 @@ from typing import Any
 
 from .config import RunConfig
 from .errors import RecordError
+from .folder_lock import hold
 from .params import dump_run
 from .record import PARTIAL, RunRecord, make_folder
 from .record_types import (
@@ -52,6 +53,7 @@ class RecordWriter:
             raise RecordError(f"{self.target}: exists. A record is written once; choose another folder (--out).")
         self.folder = self.target.with_name(f"{self.target.name}{PARTIAL}{os.getpid()}")
         make_folder(self.folder)
+        self._lock: int | None = hold(self.folder)  # as long as this process lives, the record is not given up
         self._done = False
 
     def __enter__(self) -> RecordWriter:
@@ -60,6 +62,7 @@ class RecordWriter:
     def __exit__(self, *exc: object) -> None:
         if not self._done:
             shutil.rmtree(self.folder, ignore_errors=True)
+        self._release()
 
     @property
     def log_path(self) -> Path:
@@ -111,8 +114,14 @@ class RecordWriter:
                 f"{self.target}: cannot be put in place ({error}).\nAnother run wrote it first?"
             ) from None
         self._done = True
+        self._release()
         _fsync(self.target.parent)
         return RunRecord.open(self.target)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _compress_log(self) -> None:
         if not self.log_path.is_file() or self.log_path.stat().st_size < _COMPRESS_FROM_BYTES:

@@ -7,7 +7,6 @@ They lie in the temporary directory, since a socket's path must be short.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -15,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from .folder_lock import hold, is_held
 
 _NAME = re.compile(r"specbench-(\d+)-\w+")
 
@@ -24,10 +25,8 @@ def scratch() -> Iterator[Path]:
     """A new folder, removed at the end of the block; those that killed processes left are removed first."""
     sweep(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=f"specbench-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
-        lock = os.open(folder, os.O_RDONLY)
+        lock = hold(Path(folder))
         try:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(lock, fcntl.LOCK_SH)
             yield Path(folder)
         finally:
             os.close(lock)
@@ -39,7 +38,12 @@ def sweep(root: Path) -> None:
         for entry in os.scandir(root):
             named = _NAME.fullmatch(entry.name)
             with suppress(OSError):
-                if named and entry.is_dir(follow_symlinks=False) and _is_ours(entry) and _is_left(entry, int(named[1])):
+                if (
+                    named
+                    and entry.is_dir(follow_symlinks=False)
+                    and _is_ours(entry)
+                    and _is_left(Path(entry.path), int(named[1]))
+                ):
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -47,19 +51,8 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
     return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
 
 
-def _is_left(entry: os.DirEntry[str], pid: int) -> bool:
-    if _lives(pid):
-        return False
-    folder = os.open(entry.path, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks: the pid has to do
-        return True
-    finally:
-        os.close(folder)
-    return True
+def _is_left(folder: Path, pid: int) -> bool:
+    return not is_held(folder) and not _lives(pid)  # before the lock is taken, and without locks, the pid has to do
 
 
 def _lives(pid: int) -> bool:

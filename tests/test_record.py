@@ -117,6 +117,19 @@ def test_what_a_killed_run_leaves_is_called_unfinished(tmp_path: Path) -> None:
         RunRecord.open(tmp_path)
 
 
+def test_what_a_living_process_writes_is_not_given_up_and_a_pid_alone_tells_nothing(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "record") as writer:
+        # As on another machine, where this pid is nobody's or another's.
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / f"record.partial-{os.getpid()}").mkdir()
+        assert [left.alive for left in unfinished(tmp_path)] == [True]
+        assert [left.alive for left in unfinished(tmp_path / "elsewhere")] == [False]
+        with pytest.raises(RecordError, match="still being written"):
+            RunRecord.open(tmp_path)
+        writer.config(CONFIG)
+    assert unfinished(tmp_path) == ()
+
+
 @pytest.mark.parametrize("file", ["status.json", "env.json"])
 def test_a_later_schema_is_refused_by_its_number(tmp_path: Path, file: str) -> None:
     record = write(tmp_path)
@@ -160,7 +173,7 @@ def test_a_damaged_record_says_which_file(tmp_path: Path, damage: dict[str, str]
         ("gpu.csv", b"t_s,phase\n1,start\n", "gpu.csv: not the table that was written"),
         ("gpu.csv", b"\xff\xfe\x00", "gpu.csv: not the table that was written"),
         ("metrics.txt.gz", b"no gzip", "metrics.txt.gz: cannot be read"),
-        ("metrics.txt.gz", gzip.compress(b"abc" * 1000)[:20], "metrics.txt.gz: cannot be read"),
+        ("metrics.txt.gz", gzip.compress(b"abc" * 1000, mtime=0)[:20], "metrics.txt.gz: cannot be read"),
     ],
 )
 def test_every_part_that_is_damaged_is_a_record_error(

@@ -6,10 +6,12 @@ ledger of the stand-in: so a process that outlives its end is found, whatever it
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -18,6 +20,8 @@ from typing import Any
 
 import psutil
 import yaml
+
+from specbench.processes import MARK
 
 ROOT = Path(__file__).parent.parent
 STAND_IN = Path(__file__).parent / "stand_in"
@@ -32,7 +36,8 @@ _spec.loader.exec_module(card)
 class Workbench:
     """Processes of one test, in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, with_card: bool = True) -> None:
+        """`with_card`: what is started sees the stand-in card, not this machine's."""
         self.folder = folder
         self.ledger, self.temporary = folder / "ledger", folder / "tmp"
         self.ledger.mkdir()
@@ -41,13 +46,16 @@ class Workbench:
         self.started: list[subprocess.Popen[Any]] = []
         self.environ = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(STAND_IN / "nvml"), str(ROOT))),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (str(STAND_IN / "nvml") * with_card, str(ROOT), os.environ.get("PYTHONPATH")))
+            ),
             "STAND_IN_LEDGER": str(self.ledger),
             "TMPDIR": str(self.temporary),
             "SPECBENCH_RUNS": str(folder / "runs"),
             _MARK: self.mark,
         }
-        self.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        if with_card:
+            self.environ.pop("CUDA_VISIBLE_DEVICES", None)
 
     def params(self, wrong: str = "", **changes: Any) -> Path:
         """A params file whose engine is the stand-in; `section__key=value` changes it."""
@@ -74,7 +82,7 @@ class Workbench:
         """`python …` with this test's environment, output piped."""
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, *command], cwd=self.folder, env=self.environ, **{**streams, **more}
+            [sys.executable, *command], cwd=self.folder, **{"env": self.environ, **streams, **more}
         )
         self.started.append(process)
         return process
@@ -101,6 +109,18 @@ class Workbench:
                 continue
         return found
 
+    def supervised(self) -> set[int]:
+        """The living processes of this test that are of a server: what its supervisor marked, and their descendants."""
+        found: set[int] = set()
+        for pid in self.alive():
+            try:
+                process = psutil.Process(pid)
+                if MARK in process.environ():
+                    found |= {pid, *(child.pid for child in process.children(recursive=True))}
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return found
+
     def find(self, words: str) -> int:
         """The only living process of this test with these words in its command line."""
         (pid,) = [pid for pid, line in self.alive().items() if words in line]
@@ -113,20 +133,22 @@ class Workbench:
 
     def wait_for_tree(self) -> list[int]:
         """Until the engine's four processes have written themselves into the ledger; their pids."""
-        self._wait(lambda: len(self.engine) == 4, "the stand-in's processes")
+        self.wait(lambda: len(self.engine) == 4, "the stand-in's processes")
         assert all(psutil.pid_exists(pid) for pid in self.engine)
         return self.engine
 
     def wait_for_request(self) -> list[int]:
         """Until a request has reached a mute engine."""
-        self._wait(lambda: (self.ledger / "asked").exists(), "a request")
+        self.wait(lambda: (self.ledger / "asked").exists(), "a request")
         return self.engine
 
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+        """Until `condition` holds; a process that ends before that fails the test with what it said."""
+
         def over() -> bool:
             return condition() or any(process.poll() is not None for process in self.started)
 
-        assert until(over, 120) and condition(), f"{what}: {self._said()}"
+        assert until(over, seconds) and condition(), f"{what}: {self._said()}"
 
     def _said(self) -> str:
         ended = [process for process in self.started if process.poll() is not None and process.stdout]
@@ -137,7 +159,15 @@ class Workbench:
         for pid in self.alive():
             psutil.Process(pid).kill()
         for process in self.started:
-            process.communicate()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def take_terminal(terminal: int) -> None:
+    """In a child that leads a session, before it begins: this is its controlling terminal now."""
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:
