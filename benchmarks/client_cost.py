@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Awaitable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +33,7 @@ import aiohttp
 from replay_fidelity import write_record
 
 from specbench.client import Received, Sent, generate
-from specbench.client_load import LoadMeter
+from specbench.client_load import LoadMeter, settle
 from specbench.launch import launch
 from specbench.prompts import token_ids
 from specbench.replay.asking import CONCURRENCY, INDEX, SENT
@@ -45,6 +46,8 @@ INPUT_TOKENS, OUTPUT_TOKENS = 1024, 1024
 FIRST_S, GAP_S = 1.5, 0.022
 #: The server shares this machine: with more streams the chunks of each come further apart, as an engine's do.
 CHUNKS_PER_S = 1600
+#: Requests come one after the other: how fast a client opens 256 connections at once would be most of its TTFT.
+ARRIVALS_PER_S = 64
 SPAN_S = 5.0
 SAME, OVER_FLOOR, FROM_STREAMS = 0.02, 1.5, 8
 CLIENT_S = 300
@@ -69,6 +72,11 @@ class Cost:
 # ── in a client's process ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def _later(index: int, request: Awaitable[Any]) -> Any:
+    await asyncio.sleep(index / ARRIVALS_PER_S)
+    return await request
+
+
 async def _floor(session: aiohttp.ClientSession, url: str, sent: Sent) -> int:
     """Pieces that came: what has to be done at least to know when."""
     times = []
@@ -80,7 +88,7 @@ async def _floor(session: aiohttp.ClientSession, url: str, sent: Sent) -> int:
 
 
 async def drive(client: str, url: str, streams: int) -> dict[str, Any]:
-    """All requests at once; what the meter saw, and the figures of the answers."""
+    """All requests, one after the other; what the meter saw, and the figures of the answers."""
     # "0" is no time of this machine: the replay counts from the arrival of a request, as it does for any client.
     asked = [
         Sent(
@@ -93,12 +101,13 @@ async def drive(client: str, url: str, streams: int) -> dict[str, Any]:
     ]
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(connector=connector, read_bufsize=2**20) as session:
+        settle()  # as specbench does before a step
         meter = LoadMeter()
         meter.start()
         if client == "floor":
-            pieces = await asyncio.gather(*(_floor(session, url, sent) for sent in asked))
+            pieces = await asyncio.gather(*(_later(i, _floor(session, url, sent)) for i, sent in enumerate(asked)))
             return {"load": asdict(meter.stop(sum(pieces))), "ttft_s": None, "tpot_s": None}
-        received = await asyncio.gather(*(generate(session, url, sent) for sent in asked))
+        received = await asyncio.gather(*(_later(i, generate(session, url, sent)) for i, sent in enumerate(asked)))
         load = meter.stop(sum(len(stream.chunks) for stream in received))
     return {"load": asdict(load), **_means(received)}
 
@@ -132,7 +141,7 @@ def sglang(python: Path, url: str, streams: int, chunks: int) -> Cost:
             *("--backend", "sglang", "--host", "127.0.0.1", "--port", port, "--seed", "0", "--warmup-requests", "0"),
             *("--dataset-name", "random-ids", "--random-range-ratio", "1.0", "--tokenize-prompt"),
             *("--random-input-len", str(INPUT_TOKENS), "--random-output-len", str(OUTPUT_TOKENS)),
-            *("--num-prompts", str(streams), "--max-concurrency", str(streams), "--disable-tqdm"),
+            *("--num-prompts", str(streams), "--request-rate", str(ARRIVALS_PER_S), "--disable-tqdm"),
             *("--output-file", str(folder / "result.jsonl")),
         ]
         offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONPATH": str(ROOT)}

@@ -142,6 +142,13 @@ def distribution(values: Iterable[float]) -> Distribution | None:
     )
 
 
+def load_name(concurrency: int | None, request_rate: float | None) -> str:
+    """'8 clients' (closed loop) or '2.5 requests/s' (open loop)."""
+    if request_rate is not None:
+        return f"{request_rate:g} requests/s"
+    return "not logged" if concurrency is None else f"{concurrency} client{'s' if concurrency != 1 else ''}"
+
+
 def tpot_s(trace: RequestTrace) -> float | None:
     """Seconds per output token after the first; None for a single token."""
     if trace.ttft_s is None or trace.end_s is None or trace.output_tokens < 2:

@@ -7,6 +7,7 @@ recorded time: multiplied by the speed, or, at instant speed, as the replay mark
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import ssl
 import threading
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .client_load import settle
 from .config import RunConfig
 from .engines.sglang import cache
 from .prompts import token_ids
@@ -61,7 +63,10 @@ def send(
     Runs an event loop of its own: call it in a thread of its own when this one may have a loop (a notebook has).
     `cancel` ends it early, with what was sent until then. `headers` go out with every request.
     """
-    return asyncio.run(_Sender(config, url, progress, on_step, headers).all(cancel))
+    try:
+        return asyncio.run(_Sender(config, url, progress, on_step, headers).all(cancel))
+    finally:
+        gc.unfreeze()  # what `settle` left out
 
 
 class _Sender:
@@ -105,6 +110,7 @@ class _Sender:
         async with http.ClientSession(connector=connector, read_bufsize=2**20, headers=self._headers) as session:
             for step in steps_of(self._workload):
                 asked = self._asked(step)  # ahead: neither between flush and requests nor in the time of the step
+                settle()
                 if self._on_step:
                     self._on_step(step.name)
                 if step.phase == "measured":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import pytest
 
-from specbench.client_load import ClientLoad, LoadMeter, late
+from specbench.client_load import ClientLoad, LoadMeter, late, settle
 
 
 @pytest.mark.parametrize(
@@ -82,3 +83,19 @@ def test_a_meter_stops_with_stop():
         return meter.stop(0).ticks - before
 
     assert asyncio.run(work()) == 0
+
+
+def test_what_exists_is_left_out_of_collections_until_it_is_released():
+    class Thing:
+        pass
+
+    thing = Thing()
+    assert any(thing is one for one in gc.get_objects())
+    try:
+        settle()
+        assert not any(thing is one for one in gc.get_objects())
+        assert gc.get_freeze_count() > 1000
+    finally:
+        gc.unfreeze()
+    assert gc.get_freeze_count() == 0
+    assert any(thing is one for one in gc.get_objects())

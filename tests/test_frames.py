@@ -9,7 +9,7 @@ import pytest
 
 from specbench import frames
 from specbench.frames.columns import COLUMNS, build
-from specbench.frames.serving import load_name
+from specbench.latency import load_name
 from specbench.studies import Collection, Study, collect, siblings, study
 from specbench.units import GIB
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..caveats import random_weights, simulated_length
-from ..latency import METRICS, accept_length, tpot_s
+from ..latency import METRICS, accept_length, load_name, tpot_s
 from ..studies import Study
 from .columns import build
 
@@ -34,13 +34,6 @@ def timeline(studies: Iterable[Study]) -> pd.DataFrame:
 def gpu(studies: Iterable[Study]) -> pd.DataFrame:
     """One row per GPU sample; empty where there was no NVML."""
     return build("gpu", (row for study in studies for row in _gpu(study)))
-
-
-def load_name(concurrency: int | None, request_rate: float | None) -> str:
-    """'8 clients' (closed loop) or '2.5 requests/s' (open loop)."""
-    if request_rate is not None:
-        return f"{request_rate:g} requests/s"
-    return "not logged" if concurrency is None else f"{concurrency} client{'s' if concurrency != 1 else ''}"
 
 
 def _requests(study: Study, warmup: bool) -> Iterator[dict[str, Any]]:

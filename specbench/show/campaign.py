@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ..caveats import marks
-from ..frames.serving import load_name
+from ..latency import load_name
 from ..listing import read
 from ..studies import Collection, Missing, Study
 from .figures import amount_cell, outcome_cell

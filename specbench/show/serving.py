@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from ..caveats import SIMULATED, marks, on_cpu, random_weights
-from ..frames.serving import load_name
-from ..latency import FEW, Distribution, StepLatency
+from ..latency import FEW, Distribution, StepLatency, load_name
 from ..logtext import as_text, blocks, clean
 from ..record import RunRecord
 from ..studies import Study
