@@ -64,7 +64,10 @@ RANK = {module: rank for rank, modules in enumerate(LAYERS.values()) for module 
 
 HEAVY = ("pandas", "matplotlib", "seaborn", "papermill", "nbconvert", "nbclient", "IPython", "aiohttp", "pynvml")
 #: On the way of `specbench --help`, `predict` and `diagnose`: these answer at once.
-LIGHT = ("specbench.cli", "specbench.budget", "specbench.diagnose", "specbench.params", "specbench.engines.sglang.logs")
+LIGHT = (
+    *("specbench.cli", "specbench.budget", "specbench.diagnose", "specbench.params", "specbench.engines.sglang.logs"),
+    "specbench.show",  # of the run notebook: every configuration waits for its imports
+)
 
 
 def modules() -> Iterator[tuple[str, Path]]:
