@@ -175,7 +175,7 @@ def _observe(
             watching.stopping()
             stop_began = time.perf_counter()
             if progress:
-                progress("stop", 0, 1)
+                progress("stop" if target is None else "leave", 0, 1)
         stop_s = time.perf_counter() - stop_began
     for text in server.left_behind:
         notice(text)

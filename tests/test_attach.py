@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import gzip
 import json
@@ -96,6 +97,23 @@ def test_it_is_measured_and_left_running(tmp_path: Path) -> None:
     notes = " | ".join(record.status.notes)
     assert f"attached to a server that somebody else started ({url}); it was left running" in notes
     assert "of the attached server's log 1 lines from before this run are left out" in notes
+
+
+@pytest.mark.parametrize("phase", ["conc8-in1024", "leave"])
+def test_an_interrupt_leaves_it_alone_and_nothing_here(tmp_path: Path, phase: str) -> None:
+    interrupted = threading.Event()
+
+    def interrupt(now: str, done: int, total: int) -> None:
+        if now == phase and not interrupted.is_set():
+            interrupted.set()
+            _thread.interrupt_main()  # what a Ctrl-C does, whichever thread tells of progress
+
+    with somebody_elses("nospec_r8") as (url, _, process):
+        with pytest.raises(KeyboardInterrupt):
+            run(attached_to(url), tmp_path / "run", progress=interrupt)
+        assert process.poll() is None
+        assert fetch.get("127.0.0.1", int(url.rpartition(":")[2]), "/health", timeout_s=60.0).status == 200
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_without_its_log_the_server_itself_tells_what_it_can(tmp_path: Path) -> None:

@@ -186,7 +186,8 @@ def test_algorithms_of_no_release() -> None:
 
 def test_allowed_algorithms_are_those_of_the_version_that_can_be_sized() -> None:
     assert check(run("0.5.12", {"algorithm": "DDTREE"}))[0].allowed == (
-        "none, EAGLE, EAGLE3, NEXTN, NGRAM, DFLASH; in this version too, but not predicted: STANDALONE, FROZEN_KV_MTP"
+        "none, EAGLE, EAGLE3, NEXTN, NGRAM, DFLASH; in this version too, but not predicted: STANDALONE, FROZEN_KV_MTP; "
+        "the nearest is DFLASH"
     )
     assert check(run("0.5.8", {"algorithm": "DFLASH"}))[0].allowed == (
         "none, EAGLE, EAGLE3, NEXTN, NGRAM; in this version too, but not predicted: STANDALONE"

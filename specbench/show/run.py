@@ -106,7 +106,8 @@ def _machine_words(record: RunRecord) -> str:
 
 def _origin_words(record: RunRecord) -> str:
     if record.origin == "measured":
-        return "a real engine ran"
+        engine = record.config.engine
+        return "a real engine ran" if engine.attach is None else "a real engine that somebody else started"
     return "an imported recording" if record.config.engine.replay is None else "replay of a recording"
 
 

@@ -107,4 +107,6 @@ def _listed(names: Iterable[str]) -> str:
 def lacking(flags: Mapping[str, Flag]) -> dict[str, str]:
     """Keys of a configuration that an installation has no flag for, under none of its names; with the newest name."""
     names = {key: spellings_of(key) for key in FLAGS}
-    return {key: f"--{known[-1]}" for key, known in names.items() if not any(name in flags for name in known)}
+    return {
+        key: FLAGS[key] or f"--{known[-1]}" for key, known in names.items() if not any(name in flags for name in known)
+    }

@@ -22,7 +22,7 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
             key="speculative.algorithm",
             value=section.algorithm,
             reason=f"{name} exists since {since}" if since else speculative.unreleased(section.algorithm),
-            allowed=_allowed(version),
+            allowed=_allowed(version, name),
             forced=(
                 None
                 if since
@@ -54,12 +54,14 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
 
 
-def _allowed(version: str) -> str:
+def _allowed(version: str, asked: str) -> str:
     """Algorithms of the version: those that can be sized, and apart from them those that can only be run."""
     released = [known for known, first in ALGORITHM_SINCE.items() if at_least(version, first)]
     sized = ["none", *(known for known in released if known in speculative.ALGORITHMS)]
     others = [known for known in released if known not in speculative.ALGORITHMS]
-    return ", ".join(sized) + (f"; in this version too, but not predicted: {', '.join(others)}" if others else "")
+    nearest = speculative.nearest(asked, released)
+    unsized = f"; in this version too, but not predicted: {', '.join(others)}" if others else ""
+    return ", ".join(sized) + unsized + (f"; the nearest is {nearest}" if nearest else "")
 
 
 def _dflash(config: RunConfig, version: str) -> Iterator[Refusal]:

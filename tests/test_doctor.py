@@ -1,0 +1,104 @@
+"""`specbench doctor --engine`: what an installed engine has, without and with asking the engine itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Argument definitions that are run by --help and read as text: an engine without a flag for the state's type.
+DEFINITIONS = """
+def add_cli_args(parser):
+    parser.add_argument("--model-path", help="Weights.")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--speculative-algorithm", help="Builtins: EAGLE, DFLASH. Or a plug-in's.")
+    parser.add_argument("--attention-backend", choices=["triton", "fa3"])
+"""
+LACKED = "memory.mamba_ssm_dtype"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    from specbench.engines.sglang.flags import FLAGS, spellings_of
+
+    package = tmp_path / "sglang"
+    (package / "srt" / "speculative").mkdir(parents=True)
+    flags = [spellings_of(key)[0] for key in FLAGS if key not in (LACKED, "speculative.algorithm")]
+    more = "".join(f"    parser.add_argument('--{flag}')\n" for flag in flags)
+    (package / "srt" / "server_args.py").write_text(DEFINITIONS + more)
+    (package / "srt" / "speculative" / "spec_info.py").write_text(
+        "class SpeculativeAlgorithm(Enum):\n    DFLASH = auto()\n    EAGLE = auto()\n    NONE = auto()\n"
+    )
+    (package / "__init__.py").touch()
+    (package / "_version.py").write_text("__version__ = version = '0.5.16'\n")
+    (package / "launch_server.py").write_text(
+        "import argparse\n"
+        "from sglang.srt.server_args import add_cli_args\n"
+        "parser = argparse.ArgumentParser()\n"
+        "add_cli_args(parser)\n"
+        "parser.parse_args()\n"
+    )
+    return tmp_path
+
+
+def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "specbench", "doctor", *arguments], capture_output=True, text=True, timeout=300
+    )
+
+
+def engine(site: Path, *arguments: str) -> dict[str, Any]:
+    done = doctor("--engine", sys.executable, "--env", f"PYTHONPATH={site}", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)["engine"]
+    return told
+
+
+def test_what_its_files_say(site: Path) -> None:
+    told = engine(site)
+    assert (told["version"], told["folder"]) == ("0.5.16", str(site / "sglang"))
+    assert told["algorithms"] == ["DFLASH", "EAGLE"]
+    assert told["lacks"] == {LACKED: "--mamba-ssm-dtype"}
+    assert told["known_from"] == f"the source files in {site}/sglang"
+    assert told["help"] is None
+
+
+def test_what_it_says_itself(site: Path) -> None:
+    told = engine(site, "--thorough")
+    assert told["help"] == {"algorithms": ["EAGLE", "DFLASH"], "flags": told["flags"] + 1, "reason": None}  # --help
+    (site / "sglang" / "srt" / "speculative" / "spec_info.py").unlink()
+    (site / "sglang" / "srt" / "arg_groups" / "fields").mkdir(parents=True)
+    (site / "sglang" / "srt" / "arg_groups" / "fields" / "x.py").write_text("def (:\n")
+    unread = engine(site)
+    assert (unread["flags"], unread["algorithms"], unread["lacks"]) == (None, None, None)
+    asked = engine(site, "--thorough")
+    assert (asked["flags"], asked["algorithms"]) == (told["flags"] + 1, ["EAGLE", "DFLASH"])
+    assert asked["known_from"] == "the engine's own --help"
+
+
+def test_an_engine_that_cannot_be_imported_says_why(site: Path) -> None:
+    (site / "sglang" / "launch_server.py").write_text("import torch_that_is_not_there\n")
+    told = engine(site, "--thorough")
+    assert told["help"]["reason"] == "ModuleNotFoundError: No module named 'torch_that_is_not_there'"
+    assert told["algorithms"] == ["DFLASH", "EAGLE"]
+
+
+def test_for_people(site: Path) -> None:
+    done = doctor("--engine", sys.executable, "--env", f"PYTHONPATH={site}")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "algorithms DFLASH, EAGLE" in said
+    assert f"keys without flag {LACKED} (--mamba-ssm-dtype)" in said
+
+
+def test_a_variable_without_a_name() -> None:
+    done = doctor("--env", "=x")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: --env: got '=x'.",
+        "Expected NAME=VALUE, e.g. --env PYTHONPATH=/opt/sglang/site.",
+    ]
