@@ -24,6 +24,8 @@ _OWN_ONE_GPU_BYTES = round(0.667 * GIB)
 _OWN_SEVERAL_GPUS_BYTES = round(1.55 * GIB)
 #: What an idle card may show less as free and still be idle.
 _IDLE_SLOP_BYTES = 64 * MIB
+#: By so much NVML's figure of an idle card differs from one hour to the next, without a trace in what the engine finds.
+_SAME_CARD_BYTES = 16 * MIB
 
 
 def emulation(
@@ -82,6 +84,8 @@ def _host_free(host: GpuSpec, ranks: int, now: int | None) -> tuple[int, str]:
         return known.bytes.point, table
     if host.idle_free_bytes is not None:
         moved = now - host.idle_free_bytes
+        if abs(moved) <= _SAME_CARD_BYTES:
+            return known.bytes.point, f"{table}; {format_gib(now)} free by NVML now, as on that card"
         words = f"{format_gib(now)} free by NVML now, {moved / MIB:+.0f} MiB against the GPU table's card; {table}"
         return known.bytes.point + moved, words
     own = _OWN_ONE_GPU_BYTES if ranks == 1 else _OWN_SEVERAL_GPUS_BYTES
