@@ -48,6 +48,7 @@ class FreeMemory:
     pre: Interval  # free before the weights load
     post: Interval  # free when the pools are sized
     source: str  # "gpu table: …", "given: --pre-gib, --post-gib", "log: line 24 and 30, offsets of …"
+    watched: bool = False  # NVML showed it in that very start; False: a table or a printed figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from .budget_types import FreeMemory
 from .engines.contract import PoolReport, ServerLog
 from .engines.sglang.logs import read as read_log
 from .engines.sglang.metrics import AVAILABLE_AFTER_START
+from .errors import RecordError
 from .gputrace import Level, Trace
 from .pools import report as pool_report
 from .record import RunRecord
@@ -70,7 +71,7 @@ class MeasuredOffsets:
     @property
     def free(self) -> FreeMemory:
         """What a prediction is fed with."""
-        return FreeMemory(pre=self.pre, post=self.post, source=self.source)
+        return FreeMemory(pre=self.pre, post=self.post, source=self.source, watched=True)
 
 
 def measured_offsets(record: RunRecord) -> MeasuredOffsets | str:
@@ -85,6 +86,8 @@ def read_free(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
         return _measured(record, log, pools)
     except _UnknownError as unknown:
         return str(unknown)
+    except RecordError as damaged:  # the log and the prediction from it are worth having all the same
+        return str(damaged).partition("\n")[0]
 
 
 class _UnknownError(Exception):

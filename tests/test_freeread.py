@@ -17,10 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from specbench import diagnose
+from specbench.cli import app
 from specbench.freeread import MeasuredOffsets, measured_offsets
 from specbench.gputrace import Trace
+from specbench.offset_rows import as_yaml, offset_rows
 from specbench.record import RunRecord
 from specbench.record_types import GPU_COLUMNS, GpuSample
 from specbench.units import MIB, Interval
@@ -268,9 +272,67 @@ def test_why_nothing_is_said(tmp_path: Path) -> None:
     assert isinstance(told, str) and told.startswith("no GPU was sampled: ")
 
 
+def test_damaged_samples_cost_the_measurement_not_the_diagnosis(tmp_path: Path) -> None:
+    record = nospec(tmp_path)
+    (record.folder / "gpu.csv").write_text("t_s,phase\nno,number\n")
+    told = measured_offsets(record)
+    assert isinstance(told, str) and "not the table that was written" in told
+    assert not diagnose.of_record(record).budgets["measured"].free.watched
+
+
 def test_recorded_samples_of_half_a_second_are_too_sparse(tmp_path: Path) -> None:
     """The samples of the real start, every 0.5 s, as if they had been taken more often."""
     real = [s for s in RunRecord.open(RECORDS / "nospec_r4").gpu_samples() if s.t_s < 12]
     moments = {key: at_s - 50.2 for key, at_s in NOSPEC_LINES.items()}
     told = measured_offsets(nospec(tmp_path, samples=real, moments=moments))
     assert told == "NVML was sampled with gaps of more than 0.1 s when memory was read"
+
+
+def test_records_become_rows_of_the_offsets_table(tmp_path: Path) -> None:
+    """Two starts that agree share a row; a reader is told why another has none."""
+    first, second = nospec(tmp_path / "a"), nospec(tmp_path / "b")
+    told = offset_rows([first, second, RunRecord.open(RECORDS / "dflash_r8"), dflash(tmp_path / "c")])
+    assert [proposal.row for proposal in told.proposals] == [
+        {
+            "versions": ["0.5.16"],
+            "algorithms": ["none"],
+            "tp": 1,
+            "gpu": "h200",
+            "logged": {"pre": "139.13", "post": "88.07"},
+            "pre": 0.06354,  # 65.07 MiB; the table's fitted 0.0633 is 0.2 MiB from it
+            "post": 0.01513,
+            "exact": True,
+            "runs": 2,
+            "fractions": 1,
+            "source": "measured by NVML in the starts nospec_r4, nospec_r4; they differ by at most 0.00 MiB",
+        },
+        {
+            "versions": ["0.5.16"],
+            "algorithms": ["DFLASH"],
+            "tp": 1,
+            "gpu": "h200",
+            "logged": {"pre": "139.13", "post": "84.68"},
+            "pre": 0.06354,
+            "post": 0.10169,
+            "exact": True,
+            "runs": 1,
+            "fractions": 1,
+            "source": "measured by NVML in the starts dflash_r4",
+        },
+    ]
+    text = as_yaml(told)
+    assert text.endswith("  # dflash_r8: no row: when the log's lines came was not recorded\n")
+    rows = yaml.safe_load("rows:\n" + text)["rows"]
+    assert rows == [proposal.row for proposal in told.proposals]
+
+
+def test_the_command_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nospec(tmp_path / "run")
+    shown = CliRunner().invoke(app, ["offsets", str(tmp_path / "run")])
+    assert shown.exit_code == 0
+    assert "pre: 0.06354" in shown.stdout
+    none = CliRunner().invoke(app, ["offsets", str(RECORDS / "dflash_r8"), "--json"])
+    assert none.exit_code == 1
+    assert json.loads(none.stdout)["without"] == [
+        {"record": "dflash_r8", "reason": "when the log's lines came was not recorded"}
+    ]

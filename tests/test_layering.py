@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "judge": (
         "gputrace",
         "freeread",
+        "offset_rows",
         "judge",
         "reconcile",
         "outcome",

@@ -14,6 +14,7 @@ from .diagnose import diagnose
 from .doctor import doctor
 from .import_ import import_records
 from .notebooks import notebooks
+from .offsets import offsets
 from .predict import predict
 from .report import report
 from .run import run
@@ -37,6 +38,7 @@ app.command("diagnose", short_help="Explain a record or a server log, and what t
 app.command("report", short_help="Rebuild the pages of a folder from its records.")(report)
 app.command("notebooks", short_help="Refresh the notebooks, or check them.")(notebooks)
 app.command("import", short_help="Convert foreign recordings into records.")(import_records)
+app.command("offsets", short_help="Measured offsets of records as rows of the offsets table.")(offsets)
 app.command("doctor", short_help="What this machine can do.")(doctor)
 
 

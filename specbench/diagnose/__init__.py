@@ -65,7 +65,15 @@ def of_record(record: RunRecord) -> Diagnosis:
     pools = report(log, record.server_info())
     read = read_free(record, log, pools)
     case = _case(record.config, log, pools, record.status.status, record.requests(), read=read, bare=False)
-    return _diagnosis(case, name=record.name, source=str(record.folder), origin=record.origin, marked=marks(record))
+    unread = isinstance(read, str) and record.origin == "measured" and bool(case.budgets.get("measured"))
+    return _diagnosis(
+        case,
+        name=record.name,
+        source=str(record.folder),
+        origin=record.origin,
+        marked=marks(record),
+        assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
+    )
 
 
 def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:

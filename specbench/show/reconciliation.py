@@ -40,7 +40,7 @@ def reconciliation(study: Study) -> Shown:
         "term",
         "rank",
         "predicted (from the configuration)",
-        "predicted (from logged free memory)",
+        f"predicted ({measured_words(study)})",
         origin,
         "outside by",
         "verdict",
@@ -48,6 +48,13 @@ def reconciliation(study: Study) -> Shown:
         "log line",
     ]
     return table(*without_empty(headers, rows))
+
+
+def measured_words(study: Study) -> str:
+    """What a prediction on the measured basis rests on."""
+    budget = study.diagnosis.budgets.get("measured")
+    watched = budget is not None and budget.free.watched
+    return "from free memory that NVML measured in this start" if watched else "from logged free memory"
 
 
 def _outside(row: Row) -> Cell:

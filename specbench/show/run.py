@@ -17,6 +17,7 @@ from ..terms import LIMITS, Limit
 from ..units import counted
 from .figures import amount_cell, interval_cell, verdict_words
 from .gpu_use import still_held
+from .reconciliation import measured_words
 from .shown import Cell, Shown, Value, banner, joined, paragraph, table
 
 
@@ -134,7 +135,7 @@ def served_table(study: Study) -> Shown:
             ]
         )
     origin = study.record.origin
-    on = "from logged free memory" if study.basis == "measured" else "from the configuration"
+    on = measured_words(study) if study.basis == "measured" else "from the configuration"
     headers = ["limit", "asked", f"predicted ({on})", f"resolved ({origin})", f"served ({origin})"]
     shown = table(headers, rows)
     if budget is not None:

@@ -17,7 +17,7 @@ import yaml
 from ...budget_types import FreeMemory
 from ...paths import DATA
 from ...speculative import canonical
-from ...units import GIB, Interval, Quantity, format_gib, gib_text_to_quantity
+from ...units import GIB, Interval, Quantity, counted, format_gib, gib_text_to_quantity
 from ...versions import version_key
 
 #: Rounding of a figure with two decimals: what a fitted offset may have absorbed.
@@ -90,7 +90,7 @@ def _same_figures(row: Mapping[str, Any], pre: Quantity, post: Quantity) -> bool
 
 
 def _rests(row: Mapping[str, Any]) -> str:
-    return f"{row['runs']} runs at {row['fractions']} fractions ({row['source']})"
+    return f"{counted(row['runs'], 'run')} at {counted(row['fractions'], 'fraction')} ({row['source']})"
 
 
 def _spread(figure: int, rounding: int, offset: Interval, sign: int) -> Interval:

@@ -1,0 +1,47 @@
+"""`specbench offsets`: records of real starts -> rows of specbench/data/offsets.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import JsonOption
+
+
+def offsets(
+    records: Annotated[
+        list[Path],
+        typer.Argument(metavar="RECORD…", help="Run folders, records, or folders that hold some, e.g. runs/h200."),
+    ],
+    json_output: JsonOption = False,
+) -> None:
+    """What a log prints of free memory is not what the solver read. Starts that NVML watched tell the difference.
+
+    Prints rows for specbench/data/offsets.yaml, by which later predictions from such logs become exact. Exit code 1:
+    none of the records tells it.
+
+    Example: specbench offsets runs/h200
+    """
+    from ..offset_rows import as_yaml, offset_rows
+    from ..paths import resolve
+    from ..record import RunRecord
+
+    found: list[RunRecord] = []
+    for path in records:
+        folder = resolve(path, kind="record")
+        inside = sorted(folder.glob("*/record/status.json")) or sorted(folder.glob("*/status.json"))
+        whole = (folder / "status.json").is_file() or (folder / "record" / "status.json").is_file()
+        found += [RunRecord.open(folder)] if whole or not inside else [RunRecord.open(file.parent) for file in inside]
+    told = offset_rows(found)
+    if json_output:
+        import json
+
+        rows = [proposal.row for proposal in told.proposals]
+        without = [{"record": name, "reason": reason} for name, reason in told.without]
+        typer.echo(json.dumps({"schema": 1, "rows": rows, "without": without}, indent=2))
+    else:
+        typer.echo(as_yaml(told), nl=False)
+    if not told.proposals:
+        raise typer.Exit(1)
