@@ -67,7 +67,7 @@ def test_every_command_runs_in_the_order_of_the_readme(workbook):
 
 
 def test_paths_in_the_text_exist():
-    for path in set(re.findall(r"`((?:specbench|params|notebooks|tests|benchmarks)/[\w./<>-]*)`", README)):
+    for path in set(re.findall(r"`((?:specbench|params|notebooks|tests|benchmarks|live)/[\w./<>-]*)`", README)):
         if "<" not in path:
             assert (ROOT / path).exists(), path
     for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
