@@ -64,7 +64,7 @@ def reserved(parts: Iterable[Part]) -> Interval:
             memory.take(part.bytes)
     total = memory.in_use_after_trim()
     margin = _UNKNOWN_BYTES + round(total * _UNKNOWN_SHARE)
-    return Interval(total - margin, total, total + margin)
+    return Interval(max(0, total - margin), total, total + margin)
 
 
 @dataclass(slots=True)

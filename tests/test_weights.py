@@ -80,3 +80,8 @@ def test_a_quantized_checkpoint_has_no_predicted_weights(tmp_path_factory: pytes
     spec = load_model(folder)
     assert spec.quantization == "fp8"
     assert spec.weights_bytes(1) is None
+
+
+def test_the_margin_does_not_go_below_nothing() -> None:
+    tiny = reserved([Tensor(bytes=2 * MIB)])
+    assert (tiny.low, tiny.point) == (0, 2 * MIB)
