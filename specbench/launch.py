@@ -28,6 +28,8 @@ from .paths import folder_or_name, resolve
 #: Seconds between SIGTERM and SIGKILL. SGLang drains its requests and ends its workers in that time.
 GRACE_S = 10.0
 _POLL_S = 0.1
+#: Once it answers, but not that it is healthy (503 until SGLang's own warm-up is done): it logs a line per question.
+_WARMING_POLL_S = 0.5
 #: SGLang waits 5 s after a crash of its scheduler before it ends itself.
 _SETTLE_S = 15.0
 #: A driver frees memory a moment after the process has gone; that long is waited for it.
@@ -104,7 +106,8 @@ class Server:
         """Until /health answers 200, the process ends, or the time is up. LaunchError when it could not start."""
         while not self._ended.is_set():
             waited = time.perf_counter() - self._began
-            if self._healthy() and self._listens_itself():
+            health = self._health()
+            if health == 200 and self._listens_itself():
                 self.ready, self.ready_s = True, round(waited, 3)
                 return
             if waited >= timeout_s:
@@ -112,7 +115,7 @@ class Server:
                 return
             if tick:
                 tick(waited)
-            self._ended.wait(_POLL_S)
+            self._ended.wait(_POLL_S if health is None else _WARMING_POLL_S)
         if self._failed is not None:
             raise LaunchError(
                 f"{self.argv[0]}: cannot be started: {self._failed}.\n"
@@ -121,7 +124,7 @@ class Server:
 
     def settle(self) -> None:
         """Before a planned stop: a server that answers no more is given time to end by itself, so that it is seen."""
-        if self.ready and self.alive and not self._healthy():
+        if self.ready and self.alive and self._health() != 200:
             self.answering = False
             self._ended.wait(_SETTLE_S)
 
@@ -176,9 +179,9 @@ class Server:
         """A GET with an end: see `fetch`."""
         return fetch.get(self.host, self.port, path, timeout_s=timeout_s)
 
-    def _healthy(self) -> bool:
-        answer = fetch.get(self.host, self.port, "/health", timeout_s=_HEALTH_TIMEOUT_S, max_bytes=0)
-        return answer.status == 200
+    def _health(self) -> int | None:
+        """The status of the answer; None: there was none."""
+        return fetch.get(self.host, self.port, "/health", timeout_s=_HEALTH_TIMEOUT_S, max_bytes=0).status
 
     def _listens_itself(self) -> bool:
         """Whether it is this server that answers: the engine cannot bind a port that another server holds."""
