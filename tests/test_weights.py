@@ -83,5 +83,5 @@ def test_a_quantized_checkpoint_has_no_predicted_weights(tmp_path_factory: pytes
 
 
 def test_the_margin_does_not_go_below_nothing() -> None:
-    tiny = reserved([Tensor(bytes=2 * MIB)])
+    tiny = reserved([Tensor(1)])
     assert (tiny.low, tiny.point) == (0, 2 * MIB)
