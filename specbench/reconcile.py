@@ -70,7 +70,9 @@ def reconcile(budgets: Mapping[Basis, MemoryBudget], report: PoolReport) -> Reco
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
+    """A logged figure; `value` None: not logged."""
+
     value: int | None = None
     tolerance: int = 0
     line: int | None = None
@@ -88,23 +90,24 @@ def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Ro
             predicted = prediction.bytes if prediction else None
             if term == "slack" and predicted is not None:
                 predicted = _shifted(predicted, _surplus(report, rank) + _larger_card(basis, budget))
-            seen = _observed_term(term, target, draft)
+            seen = observed_term(term, target, draft)
             if term == "slack" and not _stands(budget, draft):
-                seen = _Seen()
+                seen = Seen()
             role: Role = "draft" if term in _DRAFT_TERMS else "target"
             yield _row(term, rank, role, basis, "bytes", predicted, seen)
         for limit in ("state_slots", "kv_tokens"):
             expected = budget.limits.get(limit)
-            seen = _Seen(getattr(target, limit) if target else None, 0, target.lines.get(limit) if target else None)
+            seen = Seen(getattr(target, limit) if target else None, 0, target.lines.get(limit) if target else None)
             yield _row(limit, rank, "target", basis, "count", expected.value if expected else None, seen)
     for limit in LIMITS:
         if limit not in ("state_slots", "kv_tokens"):
             expected = budget.limits.get(limit)
             value = None if limit == "slots_per_request" else getattr(report, limit)
-            yield _row(limit, "", "target", basis, "count", expected.value if expected else None, _Seen(value))
+            yield _row(limit, "", "target", basis, "count", expected.value if expected else None, Seen(value))
 
 
-def _observed_term(term: Term, target: RankPools | None, draft: RankPools | None) -> _Seen:
+def observed_term(term: Term, target: RankPools | None, draft: RankPools | None) -> Seen:
+    """What the log tells of a term on one rank."""
     match term:
         case "weights":
             return _seen(target, "weights")
@@ -120,20 +123,20 @@ def _observed_term(term: Term, target: RankPools | None, draft: RankPools | None
             return _seen(target, term)
 
 
-def _seen(pools: RankPools | None, field: str) -> _Seen:
+def _seen(pools: RankPools | None, field: str) -> Seen:
     quantity: Quantity | None = getattr(pools, field) if pools else None
     if quantity is None or pools is None:
-        return _Seen()
-    return _Seen(quantity.bytes, quantity.resolution_bytes, pools.lines.get(field))
+        return Seen()
+    return Seen(quantity.bytes, quantity.resolution_bytes, pools.lines.get(field))
 
 
-def _sum(first: _Seen, second: _Seen) -> _Seen:
+def _sum(first: Seen, second: Seen) -> Seen:
     if first.value is None or second.value is None:
         return first if second.value is None else second
-    return _Seen(first.value + second.value, first.tolerance + second.tolerance, first.line)
+    return Seen(first.value + second.value, first.tolerance + second.tolerance, first.line)
 
 
-def _slack(target: RankPools | None, draft: RankPools | None) -> _Seen:
+def _slack(target: RankPools | None, draft: RankPools | None) -> Seen:
     """Free when the last pool stands. Up to 0.5.13 the target's graphs exist by then: slack in use, added back."""
     last = draft if draft is not None and draft.available is not None else target
     seen = _seen(last, "available")
@@ -179,7 +182,7 @@ def _row(
     basis: Basis,
     unit: Literal["bytes", "count"],
     predicted: Interval | None,
-    seen: _Seen,
+    seen: Seen,
 ) -> Row:
     tolerance = TOKEN_SLOP if term in ("kv_tokens", "max_input_tokens") else seen.tolerance
     delta: int | None = None

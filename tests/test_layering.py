@@ -36,6 +36,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "offset_rows",
         "judge",
         "reconcile",
+        "sides",
         "outcome",
         "diagnose",
         "proofs",

@@ -7,6 +7,7 @@ order of what they cost: fatal, costly, notice.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from ..pools import report
 from ..reconcile import reconcile
 from ..record import RunRecord
 from ..record_types import RequestTrace
+from ..sides import sides
 from ..terms import Basis, Limit, Origin, Status
 from .case import Case
 from .fromlog import config_of_log
@@ -66,7 +68,7 @@ def of_record(record: RunRecord) -> Diagnosis:
     read = read_free(record, log, pools)
     case = _case(record.config, log, pools, record.status.status, record.requests(), read=read, bare=False)
     unread = isinstance(read, str) and record.origin == "measured" and bool(case.budgets.get("measured"))
-    return _diagnosis(
+    found = _diagnosis(
         case,
         name=record.name,
         source=str(record.folder),
@@ -74,6 +76,8 @@ def of_record(record: RunRecord) -> Diagnosis:
         marked=marks(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
+    seen = sides(case.budget, pools, log, record.server_info(), record.gpu_samples(), record.env)
+    return dataclasses.replace(found, sides=seen)
 
 
 def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:

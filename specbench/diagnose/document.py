@@ -12,6 +12,7 @@ from typing import Any
 
 from ..engines.contract import Line, RankPools
 from ..reconcile import Row
+from ..sides import Sides, Told
 from ..units import Interval, Quantity
 from .types import Diagnosis, Finding, Remedy
 
@@ -39,6 +40,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "pools": [_pool(pools) for pools in diagnosis.pools.ranks],
         "disagreements": list(diagnosis.pools.disagreements),
         "reconciliation": [_row(row) for row in diagnosis.reconciliation.rows],
+        "sides": None if diagnosis.sides is None else _sides(diagnosis.sides),
         "findings": [_finding(finding) for finding in diagnosis.findings],
         "unread": _lines(diagnosis.unread),
         "marks": list(diagnosis.marks),
@@ -91,6 +93,27 @@ def _row(row: Row) -> dict[str, Any]:
         "attribution": row.attribution,
         "line": row.line,
     }
+
+
+def _sides(found: Sides) -> dict[str, Any]:
+    """Memory from four sides; a side that tells nothing is null."""
+    return {
+        "rows": [
+            {
+                "name": side.name,
+                "rank": side.rank,
+                "unit": side.unit,
+                "predicted": _interval(side.predicted),
+                **{name: _told(getattr(side, name)) for name in ("log", "server_info", "nvml")},
+            }
+            for side in found.rows
+        ],
+        "disagreements": list(found.disagreements),
+    }
+
+
+def _told(told: Told | None) -> dict[str, Any] | None:
+    return None if told is None else asdict(told)
 
 
 def _interval(interval: Interval | None) -> dict[str, int] | None:

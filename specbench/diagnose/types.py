@@ -10,6 +10,7 @@ from ..budget_types import MemoryBudget
 from ..config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
 from ..reconcile import Reconciliation
+from ..sides import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status, Verdict
 
 Severity = Literal["fatal", "costly", "notice"]
@@ -78,6 +79,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     unread: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
+    sides: Sides | None = None  # memory from four sides; None: a bare log
     marks: tuple[str, ...] = ()  # what has to stand beside every figure: see `caveats.marks`
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .campaign import campaign, runs_table, runs_verdict
 from .findings import findings, unread_lines
 from .predict import budget, budget_verdict, configuration, what_if
-from .reconciliation import reconciliation, reconciliation_verdict
+from .reconciliation import four_sides, reconciliation, reconciliation_verdict
 from .run import headline, notes, overview, served_table
 from .serving import course, latency, log_tail
 from .shown import Cell, Shown, table
@@ -21,6 +21,7 @@ __all__ = [
     "configuration",
     "course",
     "findings",
+    "four_sides",
     "headline",
     "latency",
     "log_tail",

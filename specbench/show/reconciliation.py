@@ -1,16 +1,18 @@
-"""Prediction against the log, term by term. In: a `Study`. Out: `Shown`."""
+"""Prediction against the log, term by term, and memory from four sides. In: a `Study`. Out: `Shown`."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from ..reconcile import Row
+from ..sides import TOTALS, Told
 from ..studies import Study
 from ..terms import LIMITS, TERMS
 from .figures import amount_cell, interval_cell, verdict_cell
-from .shown import Cell, Shown, Value, table, without_empty
+from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty
 
-_MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS) for name, text in table.items()}
+_MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS, TOTALS) for name, text in table.items()}
 
 
 def reconciliation(study: Study) -> Shown:
@@ -47,7 +49,40 @@ def reconciliation(study: Study) -> Shown:
         "difference comes from",
         "log line",
     ]
-    return table(*without_empty(headers, rows))
+    return joined([table(*without_empty(headers, rows)), four_sides(study)])
+
+
+def four_sides(study: Study) -> Shown:
+    """Predicted, log, /server_info and NVML side by side, each cell with its source; where the engine contradicts
+    itself is said below."""
+    found = study.diagnosis.sides
+    if found is None or not found.rows:
+        return Shown("", "")
+    origin = study.record.origin
+    on = "logged free memory" if study.basis == "measured" else "the configuration"
+    rows: list[list[Value]] = [
+        [
+            Cell(text=side.name.replace("_", " ") if side.name in TOTALS else side.name, title=_MEANINGS[side.name]),
+            side.rank or "all",
+            interval_cell(side.predicted, side.unit),
+            *(_told_cell(told, side.unit) for told in (side.log, side.server_info, side.nvml)),
+        ]
+        for side in found.rows
+    ]
+    headers = ["term", "rank", f"predicted (from {on})"]
+    headers += [f"{name} ({origin})" for name in ("log", "/server_info", "NVML")]
+    shown = table(headers, rows, caption="From four sides: GiB per rank or counts, each with its source")
+    differ = (*found.disagreements, *study.diagnosis.pools.disagreements)
+    if not differ:
+        agreed = any(side.log is not None and side.server_info is not None for side in found.rows)
+        return joined([shown, paragraph("The log and /server_info agree.")] if agreed else [shown])
+    return joined([shown, *(paragraph(f"The engine contradicts itself: {text}.", tone="bad") for text in differ)])
+
+
+def _told_cell(told: Told | None, unit: str) -> Cell:
+    if told is None:
+        return Cell(text="not told", tone="muted")
+    return dataclasses.replace(amount_cell(told.value, unit), below=told.source)
 
 
 def measured_words(study: Study) -> str:

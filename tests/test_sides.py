@@ -1,0 +1,171 @@
+"""Memory from four sides, with the figures that recorded servers logged, answered and had in use."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench import show
+from specbench.diagnose import of_record
+from specbench.diagnose.document import to_document
+from specbench.engines.sglang.server_info import read
+from specbench.record import RunRecord
+from specbench.sides import Sides, sides
+from specbench.studies import study
+from specbench.units import GIB
+
+RECORDS = Path(__file__).parent / "records"
+CENT = GIB // 200 + 1  # half of 0.01 GiB
+
+
+def found(name: str) -> Sides:
+    seen = of_record(RunRecord.open(RECORDS / name)).sides
+    assert seen is not None
+    return seen
+
+
+# ── /server_info ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "kv", "graphs", "tokens", "slots", "requests"),
+    [
+        ("0512_dflash_r4_exact", 51.05, 5.31, 0.0, 87_061, 24, 4),
+        ("dflash_r8", 51.05, 9.65, 0.09, 158_177, 8, 1),
+        ("tp2_dflash_r8", 25.62, 23.0, 0.43, 753_626, 47, 8),
+    ],
+)
+def test_what_a_recorded_server_answered(
+    name: str, weights: float, kv: float, graphs: float, tokens: int, slots: int, requests: int
+) -> None:
+    told = read(RunRecord.open(RECORDS / name).server_info())
+    assert told is not None
+    assert (told.weights.bytes, told.weights.resolution_bytes) == (round(weights * GIB), CENT)
+    assert (told.kv.bytes, told.graphs.bytes) == (round(kv * GIB), round(graphs * GIB))
+    assert told.graphs_of == "target"
+    assert (told.kv_tokens, told.token_capacity, told.state_slots, told.running_requests) == (
+        tokens,
+        tokens,
+        slots,
+        requests,
+    )
+    assert told.free_after_start is None
+
+
+def test_the_answer_of_newer_versions_has_three_decimals_and_graphs_by_phase() -> None:
+    """memory_usage as 0.5.20 and 0.5.23 build it (managers/scheduler_components/memory_usage.py)."""
+    usage = {
+        "weight": 51.051,
+        "kvcache": 9.654,
+        "startup_available": 65.801,
+        "token_capacity": 158177,
+        "token_capacity_swa": None,
+        "graph": {"decode": 0.09, "prefill": 0.05},
+    }
+    told = read({"version": "0.5.23", "internal_states": [{"memory_usage": usage}]})
+    assert told.weights.resolution_bytes == 536_871  # half of 0.001 GiB
+    assert told.graphs.bytes == round(0.09 * GIB) + round(0.05 * GIB)
+    assert told.graphs_of == "target and draft"
+    assert told.free_after_start.bytes == round(65.801 * GIB)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"internal_states": None},
+        {"internal_states": [3]},
+        {"internal_states": [{"memory_usage": "much", "max_mamba_cache_size": True}]},
+        {"internal_states": [{"memory_usage": {"weight": "51.05", "kvcache": -1, "graph": {"decode": None}}}]},
+        {"max_total_num_tokens": "87061", "version": 5},
+    ],
+)
+def test_an_answer_of_another_form_tells_nothing(answer: dict[str, Any]) -> None:
+    told = read(answer)
+    values = [value for name, value in dataclasses.asdict(told).items() if name != "graphs_of"]
+    assert set(values) == {None}
+    assert read(None) is None
+
+
+# ── the four sides ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_cell_has_its_source() -> None:
+    seen = found("dflash_r8")
+    weights = seen.of("weights")
+    assert (weights.log.value, weights.log.source) == (round(51.05 * GIB), "log line 25")
+    assert weights.server_info.source == "/server_info memory_usage.weight (target alone)"
+    assert weights.nvml is None  # NVML knows no terms
+    assert seen.of("draft_weights").server_info is None
+    tokens = seen.of("kv_tokens")
+    assert (tokens.predicted.point, tokens.log.value, tokens.server_info.value) == (158_178, 158_177, 158_177)
+    assert seen.disagreements == ()
+
+
+def test_nvml_above_all_terms_is_context_and_unexplained() -> None:
+    seen = found("dflash_r8")
+    # gpu.csv: 648,019,968 B before the start, 80,190,898,176 B when ready, 80,507,568,128 B at most
+    assert seen.of("before_start").nvml.value == 648_019_968
+    assert seen.of("at_ready").nvml.value == 80_190_898_176 - 648_019_968
+    assert seen.of("peak").nvml.value == 80_507_568_128 - 648_019_968
+    rest = seen.of("context_and_unexplained").nvml
+    # 51.05 + 3.38 + 0.02 + 1.27 + 4.50 + 0.03 + 9.66 + 3.02 + 0.14 = 73.07 GiB of 74.08 GiB
+    assert rest.value / GIB == pytest.approx(1.01, abs=0.005)
+    assert rest.source.endswith("less the 9 terms of the log (73.07 GiB)")
+    # the engine's own free memory at the end of its start (65.80 GiB) says the same
+    assert seen.of("at_ready").log.value == pytest.approx(seen.of("at_ready").nvml.value, abs=0.1 * GIB)
+
+
+def test_a_draft_that_shares_the_targets_embeddings_is_told() -> None:
+    rest = found("nextn_r4_full").of("context_and_unexplained").nvml
+    assert rest.value < -3 * GIB
+    assert "is shared" in rest.source
+
+
+def test_a_server_that_never_was_ready_has_no_totals() -> None:
+    seen = found("0512_dflash_r8")
+    assert {side.name for side in seen.rows} & {"at_ready", "peak", "context_and_unexplained"} == set()
+    assert seen.of("before_start").nvml.value == 648_019_968
+    assert seen.of("draft_weights").log is None
+
+
+def test_ranks_have_rows_of_their_own_and_only_the_first_answers() -> None:
+    seen = found("tp2_dflash_r8")
+    assert seen.of("weights", "TP0").server_info.value == round(25.62 * GIB)
+    assert seen.of("weights", "TP1").server_info is None
+    assert seen.of("weights", "TP1").log.value == round(25.62 * GIB)
+
+
+def test_contradictions_of_the_engine_are_told() -> None:
+    record = RunRecord.open(RECORDS / "dflash_r8")
+    info = json.loads(json.dumps(record.server_info()))
+    info["max_total_num_tokens"] = 200_000
+    info["internal_states"][0]["memory_usage"]["weight"] = 52.0
+    seen = of_record(record)
+    other = sides(seen.budgets["measured"], seen.pools, seen.log, info, record.gpu_samples(), record.env)
+    assert other.disagreements == (
+        "weights: 51.05 GiB (log line 25), 52.00 GiB (/server_info memory_usage.weight (target alone))",
+        "kv_tokens: 158,177 (log, KV pool), 200,000 (/server_info max_total_num_tokens)",
+    )
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in RECORDS.iterdir() if path.is_dir()))
+def test_recorded_servers_do_not_contradict_themselves(name: str) -> None:
+    assert found(name).disagreements == ()
+
+
+def test_they_are_shown_and_in_the_document() -> None:
+    one = study(RECORDS / "dflash_r8")
+    shown = show.reconciliation(one)
+    assert "The log and /server_info agree." in shown.text
+    assert "context and unexplained" in shown.html
+    assert "not told" in shown.html
+    document = to_document(one.diagnosis)["sides"]
+    row = next(row for row in document["rows"] if row["name"] == "at_ready")
+    assert row["nvml"]["value"] == 79_542_878_208
+    assert row["server_info"] is None
+    assert json.loads(json.dumps(document)) == document
