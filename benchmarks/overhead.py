@@ -93,7 +93,7 @@ def split(record: str, speed: str, root: Path) -> Split:
     folder.mkdir(parents=True)
     cpu_began_s = cpu_s()
     run_s = timed(lambda: run_point(config, folder))
-    listing.remember(root, "overhead", [(record, folder)])
+    listing.begin(root, record, folder, {})
     pages_s = timed(lambda: report.write_run(folder))
     took_cpu_s = cpu_s() - cpu_began_s
     engine_s = spent(folder, RunRecord.open(folder)).engine_s or 0.0

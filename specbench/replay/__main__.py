@@ -1,4 +1,9 @@
-"""python -m specbench.replay RECORD --port N [--host H] [--speed X|instant]: plays a record until SIGTERM."""
+"""python -m specbench.replay RECORD --port N [--host H] [--speed X|instant]: plays a record until SIGTERM.
+
+Any client may ask it. One that does not say under which load it measures is answered from the first recorded step of
+the asked lengths; the header `X-Specbench-Concurrency: 8` chooses (SGLang's own benchmark client sends it with
+`--header X-Specbench-Concurrency=8`).
+"""
 
 from __future__ import annotations
 
