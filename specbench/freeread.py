@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .budget_types import FreeMemory
 from .engines.contract import PoolReport, ServerLog
@@ -241,22 +242,19 @@ class _Rank:
         ]
         if not fitting:
             raise _UnknownError("no level of memory fits what the log says the distributed init used")
-        return _interval([level.free_bytes for level in fitting], fitting[-1].free_bytes)
+        # What was sampled once, on the way down, stood after the reading: two driver calls and a line take longer.
+        standing = [level for level in fitting if level.held_s >= _STEP_S] or fitting
+        return _interval([level.free_bytes for level in standing], standing[-1].free_bytes)
 
     def _post(self, loaded: int, first_pool: int) -> Interval:
         """The level just before the first pool: the last at rest from which the pool's bytes could still be taken."""
         loaded_at, pool_at = self._at(loaded), self._at(first_pool)
-        after = [level.free_bytes for level in self._stood(first_pool)]
+        left = self._stood(first_pool)
         pool, beside = self._pool(first_pool)
-        candidates = [
-            level
-            for level in self._trace.between(loaded_at.t_s - loaded_at.within_s, pool_at.t_s)
-            if any(
-                pool.bytes - pool.resolution_bytes
-                <= level.free_bytes - left
-                <= pool.bytes + pool.resolution_bytes + beside
-                for left in after
-            )
+        taken = Interval(pool.bytes - pool.resolution_bytes, pool.bytes, pool.bytes + pool.resolution_bytes + beside)
+        levels = self._trace.between(loaded_at.t_s - loaded_at.within_s, pool_at.t_s)
+        candidates = [level for level in levels if _became(level, taken, left)] or [
+            level for level in levels if _passed(level, taken, left)
         ]
         read_before = self._sized(loaded, first_pool)
         if read_before is not None:
@@ -337,6 +335,20 @@ class _Rank:
         read = round(self._unrounded_gib * GIB)
         nearest = min((read - level.free_bytes for level in self._stood(lines[-1])), key=abs)
         return nearest if abs(nearest) < _COUNTING else None
+
+
+def _became(level: Level, taken: Interval, left: Sequence[Level]) -> bool:
+    """Whether one of the levels that were left is this one less `taken`."""
+    return any(taken.low <= level.free_bytes - stood.free_bytes <= taken.high for stood in left)
+
+
+def _passed(level: Level, taken: Interval, left: Sequence[Level]) -> bool:
+    """Whether memory passed this level less `taken` on its way down, unseen: the next pool came before a sample."""
+    later = [stood.free_bytes for stood in left if stood.begin_s >= level.begin_s]
+    return any(
+        second <= level.free_bytes - taken.low and level.free_bytes - taken.high <= first < level.free_bytes
+        for first, second in pairwise(later)
+    )
 
 
 def _interval(values: Sequence[int], point: int) -> Interval:

@@ -18,7 +18,7 @@ from ..config import RunConfig
 from ..ending import classify
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
-from ..errors import LogFormatError, SpecbenchError
+from ..errors import LogFormatError, RecordError, SpecbenchError
 from ..freeread import MeasuredOffsets, read_free
 from ..judge import budgets, logged_free
 from ..outcome import outcome_of, tally
@@ -26,7 +26,7 @@ from ..paths import resolve
 from ..pools import report
 from ..reconcile import reconcile
 from ..record import RunRecord
-from ..record_types import RequestTrace
+from ..record_types import GpuSample, RequestTrace
 from ..sides import sides
 from ..terms import Basis, Limit, Origin, Status
 from .case import Case
@@ -76,8 +76,16 @@ def of_record(record: RunRecord) -> Diagnosis:
         marked=marks(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
-    seen = sides(case.budget, pools, log, record.server_info(), record.gpu_samples(), record.env)
+    seen = sides(case.budget, pools, log, record.server_info(), _samples(record), record.env)
     return dataclasses.replace(found, sides=seen)
+
+
+def _samples(record: RunRecord) -> tuple[GpuSample, ...]:
+    """A damaged table of samples costs NVML's side, not the diagnosis."""
+    try:
+        return record.gpu_samples()
+    except RecordError:
+        return ()
 
 
 def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:
