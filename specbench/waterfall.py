@@ -1,9 +1,11 @@
 """The card's memory, used up term by term. In: a study or a budget. Out: steps that add up to the card's total, twice.
 
-Predicted and observed alike: in use before loading + every term + the rest + `slack` = total. Observed, `before` is the
-total less the free memory that the log names. The rest (term `unexplained`) is what lies between the terms: predicted,
-what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever was used. Of
-several ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of `slack`.
+Predicted and observed alike: in use before loading + every term + the unexplained rest + `slack` = total. Observed, the
+total is NVML's, and `before` is that less the free memory that the log names. The rest is what lies between the terms:
+predicted, what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever
+was used. Of several ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of
+`slack`. The non-obvious thing: of a run that emulates a smaller card the predicted bars are that card's and add up to
+its total, the observed ones are those of the card that is there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Literal
 
 from .budget_types import MemoryBudget
 from .config import RunConfig
-from .errors import SpecError
+from .errors import SpecbenchError
 from .specs import load_gpu
 from .studies import Study
 from .terms import Term
@@ -29,14 +31,11 @@ _POOLS: tuple[Term, ...] = (
     "kv",
     "draft_kv",
 )
-#: What is predicted is explained, so the rest is named for what it is.
 _LABELS = {
     "before": "in use before loading",
-    "unexplained": "rest (buffers, tables)",
+    "unexplained": "unexplained rest",
     "graphs": "graphs (within slack)",
 }
-
-_Values = Mapping[str, "int | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,47 +44,73 @@ class Step:
     label: str
     predicted: int | None  # bytes per rank; None: not predicted
     observed: int | None  # bytes per rank; None: not logged
-    card: int | None  # bytes of the whole card; None: not in the GPU table
+    predicted_card: int | None  # bytes of the whole card, of the GPU table; None: not in it
+    card: int | None  # bytes of the card that is there, by NVML where it was sampled
 
 
 def steps(study: Study) -> tuple[Step, ...]:
     """From what was in use before loading to what is left. Terms that the configuration does not have are left out."""
     found = study.diagnosis
     rank = deciding_rank(study)
-    rows = [
-        row
+    emulates = study.record.config.gpu.emulate is not None
+    budget = found.budgets.get("config" if emulates else study.basis)
+    observed: dict[str, int | None] = {
+        row.term: row.observed
         for row in found.reconciliation.rows
         if row.unit == "bytes" and row.basis == study.basis and row.rank == rank
-    ]
-    budget = found.budgets.get(study.basis)
-    predicted: dict[str, int | None] = {row.term: row.predicted.point if row.predicted else None for row in rows}
-    observed: dict[str, int | None] = {row.term: row.observed for row in rows}
-    logged = found.pools.pre[rank].bytes if rank in found.pools.pre else None
-    total = card_bytes(study.record.config)
-    return _steps(total, predicted, budget.free.pre.point if budget is not None else None, observed, logged)
+    }
+    return _steps(
+        _Side(
+            card=card_bytes(study.record.config),
+            pre=budget.free.pre.point if budget is not None else None,
+            values={} if budget is None else _points(budget),
+        ),
+        _Side(
+            card=_seen_total(study),
+            pre=found.pools.pre[rank].bytes if rank in found.pools.pre else None,
+            values=observed,
+        ),
+    )
 
 
 def predicted_steps(budget: MemoryBudget, config: RunConfig) -> tuple[Step, ...]:
     """The same from a prediction alone; nothing is observed."""
-    predicted: dict[str, int | None] = {
-        term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()
-    }
-    return _steps(card_bytes(config), predicted, budget.free.pre.point, {}, None)
+    total = card_bytes(config) if budget.basis == "config" else _total(config.gpu.name)
+    predicted = _Side(card=total, pre=budget.free.pre.point, values=_points(budget))
+    return _steps(predicted, _Side(card=None, pre=None, values={}))
 
 
-def _steps(
-    total: int | None, predicted: _Values, predicted_pre: int | None, observed: _Values, observed_pre: int | None
-) -> tuple[Step, ...]:
-    present = [term for term in _POOLS if predicted.get(term) or observed.get(term)]
-    left = {
-        "before": (_less(total, predicted_pre), _less(total, observed_pre)),
-        "unexplained": (_rest(predicted_pre, predicted, present), _rest(observed_pre, observed, present)),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """Predicted or observed."""
+
+    card: int | None
+    pre: int | None  # free before loading
+    values: Mapping[str, int | None]
+
+    def step(self, term: str, present: list[Term]) -> int | None:
+        if term == "before":
+            return _less(self.card, self.pre)
+        return _rest(self.pre, self.values, present) if term == "unexplained" else self.values.get(term)
+
+
+def _points(budget: MemoryBudget) -> dict[str, int | None]:
+    return {term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()}
+
+
+def _steps(predicted: _Side, observed: _Side) -> tuple[Step, ...]:
+    present = [term for term in _POOLS if predicted.values.get(term) or observed.values.get(term)]
     order: list[Term | Literal["before"]] = ["before", *present, "unexplained", "graphs", "slack"]
     return tuple(
-        Step(term=term, label=_LABELS.get(term, term), predicted=values[0], observed=values[1], card=total)
+        Step(
+            term=term,
+            label=_LABELS.get(term, term),
+            predicted=predicted.step(term, present),
+            observed=observed.step(term, present),
+            predicted_card=predicted.card,
+            card=observed.card,
+        )
         for term in order
-        for values in [left.get(term, (predicted.get(term), observed.get(term)))]
     )
 
 
@@ -96,18 +121,28 @@ def deciding_rank(study: Study) -> str:
 
 
 def card_bytes(config: RunConfig) -> int | None:
-    """The card's total as the driver shows it; None when the GPU table has no such card."""
+    """The total of the card whose budget it is, as the driver shows it; None: no card, or not in the GPU table."""
+    return _total(config.gpu.emulate or config.gpu.name)
+
+
+def _total(name: str) -> int | None:
     try:
-        return load_gpu(config.gpu.name).card_bytes
-    except SpecError:
+        return load_gpu(name).card_bytes
+    except SpecbenchError:
         return None
+
+
+def _seen_total(study: Study) -> int | None:
+    """Of the card that is there: NVML's, else the GPU table's."""
+    totals = {sample.total_bytes for sample in study.record.gpu_samples()}
+    return totals.pop() if len(totals) == 1 else _total(study.record.config.gpu.name)
 
 
 def _less(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first - second
 
 
-def _rest(pre: int | None, values: _Values, present: list[Term]) -> int | None:
+def _rest(pre: int | None, values: Mapping[str, int | None], present: list[Term]) -> int | None:
     """What of the free memory before loading lies in no term; None when a term is unknown: a hole is not a zero."""
     used = [values.get(term) for term in (*present, "slack")]
     if pre is None or any(value is None for value in used):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from specbench import frames
+from specbench.budget import predict
 from specbench.frames.columns import COLUMNS, build
 from specbench.latency import load_name
 from specbench.studies import Collection, Study, collect, siblings, study
@@ -94,21 +96,53 @@ def test_a_term_that_was_not_logged_is_missing_not_zero(refused: Study) -> None:
     assert draft["verdict"].tolist() == ["not logged"]
 
 
-@pytest.mark.parametrize("name", ["dflash_r8", "nospec_r8", "tp2_dflash_r8", "tp4_dflash_r8", "0512_dflash_r4"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("dflash_r8", "nospec_r8", "tp2_dflash_r8", "tp4_dflash_r8", "0512_dflash_r4", "0512_dflash_r4_exact"),
+        *("nextn_r4_full", "var_maxmamba20_r4", "dflash_r8_full", "ngram_r8"),
+    ],
+)
 def test_both_sides_of_the_waterfall_add_up_to_the_card(name: str) -> None:
     rows = frames.waterfall(study(RECORDS / name))
     stacked = rows[rows["term"] != "graphs"]  # graphs lie within slack
     assert stacked["observed_bytes"].sum() == 143_771 * 2**20
     assert stacked["predicted_bytes"].sum() == 143_771 * 2**20
     assert not stacked["observed_bytes"].isna().any()
+    # the total is what NVML saw
+    assert set(stacked["card_bytes"]) == {150_754_820_096}
+
+
+def test_an_emulated_waterfall_adds_up_to_both_cards(tmp_path: Path) -> None:
+    """0512_dflash_r4_exact ran with 0.50814 of an H200, which is 0.75 of an RTX PRO 6000."""
+    folder = shutil.copytree(RECORDS / "0512_dflash_r4_exact", tmp_path / "emulated")
+    text = (folder / "config.yaml").read_text(encoding="utf-8")
+    text = text.replace("emulate: null", "emulate: rtx-pro-6000").replace("0.50814", "0.75")
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    rows = frames.waterfall(study(folder))
+    stacked = rows[rows["term"] != "graphs"]
+    assert stacked["predicted_bytes"].sum() == 97_887 * 2**20
+    assert stacked["observed_bytes"].sum() == 143_771 * 2**20
+    assert (rows["predicted_card_bytes"].iloc[0], rows["card_bytes"].iloc[0]) == (97_887 * 2**20, 143_771 * 2**20)
+    # the pools are the same on both
+    kv = rows.set_index("term").loc["kv"]
+    assert kv["predicted_bytes"] == pytest.approx(kv["observed_bytes"], abs=2 * ROUNDING)
+
+
+@pytest.mark.parametrize("emulate", [None, "rtx-pro-6000"])
+def test_a_prediction_alone_adds_up_to_the_card_whose_budget_it_is(emulate: str | None) -> None:
+    recorded = study(RECORDS / "0512_dflash_r4_exact").record.config
+    config = recorded.replace({"gpu.emulate": emulate, "memory.mem_fraction_static": 0.75})
+    rows = frames.predicted_waterfall(predict(config), config)
+    total = rows[rows["term"] != "graphs"]["predicted_bytes"].sum()
+    assert total == (143_771 if emulate is None else 97_887) * 2**20
+    assert rows["card_bytes"].isna().all()
 
 
 def test_little_memory_is_unexplained(capped: Study) -> None:
     rows = frames.waterfall(capped).set_index("term")
     assert abs(rows.loc["unexplained", "observed_bytes"]) < 0.2 * GIB
-    # what is predicted has a name
-    assert rows.loc["unexplained", "label"] == "rest (buffers, tables)"
-    assert not rows["label"].str.contains("unexplained").any()
+    assert rows.loc["unexplained", "label"] == "unexplained rest"
 
 
 def test_the_curve_falls_off_where_the_story_does(refused: Study) -> None:

@@ -64,6 +64,7 @@ def steps() -> pd.DataFrame:
             "label": pd.array(["before loading", "weights", "kv", "graphs (within slack)", "slack"], dtype="string"),
             "predicted_bytes": ints(1 * GIB, 50 * GIB, 10 * GIB, None, 19 * GIB),
             "observed_bytes": ints(1 * GIB, 51 * GIB, None, 1 * GIB, 18 * GIB),
+            "predicted_card_bytes": ints(*[80 * GIB] * 5),
             "card_bytes": ints(*[80 * GIB] * 5),
         }
     )
@@ -90,6 +91,15 @@ def test_a_prediction_alone_has_no_observed_rows(steps: pd.DataFrame, ax: Axes) 
     assert bars(ax, "observed_bytes:") == []
     assert "not logged" not in texts(ax)
     assert legend(ax) == ["predicted"]
+
+
+def test_the_waterfall_tells_two_cards_apart_and_states_the_rest(steps: pd.DataFrame, ax: Axes) -> None:
+    emulated = steps.assign(predicted_card_bytes=ints(*[60 * GIB] * 5))
+    emulated.loc[2, ["term", "label", "observed_bytes"]] = ["unexplained", "unexplained rest", GIB // 4]
+    plots.waterfall(emulated, ax=ax)
+    assert "emulated card: 60.00" in texts(ax)
+    assert "card that is there: 80.00" in texts(ax)
+    assert ax.get_xlabel() == "GiB of the card, per rank; unexplained rest: 10.00 predicted, 0.25 recorded"
 
 
 def test_waterfall_of_nothing_is_a_note(ax: Axes, steps: pd.DataFrame) -> None:

@@ -93,7 +93,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("label", "string", "", "its name with its meaning"),
         ("predicted_bytes", "Int64", "B", "on the better basis, per rank"),
         ("observed_bytes", "Int64", "B", "as logged, of the rank with the least free memory"),
-        ("card_bytes", "Int64", "B", "the whole card, the same in every row"),
+        ("predicted_card_bytes", "Int64", "B", "the whole card of the prediction, the emulated one; in every row"),
+        ("card_bytes", "Int64", "B", "the whole card that is there; in every row"),
     ),
     "limit_curve": _columns(
         ("asked", "Int64", "requests", "max_running_requests"),

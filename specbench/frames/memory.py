@@ -34,7 +34,7 @@ def limits(studies: Iterable[Study]) -> pd.DataFrame:
 
 
 def waterfall(study: Study) -> pd.DataFrame:
-    """One row per term in stacking order; both series add up to the card's total."""
+    """One row per term in stacking order; each series adds up to its card's total."""
     return _waterfall(steps(study))
 
 
@@ -50,6 +50,7 @@ def _waterfall(found: Iterable[Step]) -> pd.DataFrame:
             "label": one.label,
             "predicted_bytes": one.predicted,
             "observed_bytes": one.observed,
+            "predicted_card_bytes": one.predicted_card,
             "card_bytes": one.card,
         }
         for one in found

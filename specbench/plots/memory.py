@@ -17,10 +17,11 @@ _WITHIN: frozenset[str] = frozenset({"graphs"})
 
 
 def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | None = None) -> Axes:
-    """How the card's memory is used up, term by term; both series end at the card's total.
+    """How the card's memory is used up, term by term; each series ends at its card's total.
 
-    `steps`: `frames.waterfall`, columns `term, label, predicted_bytes, observed_bytes, card_bytes`, in stacking order.
-    Each bar starts where the one above it ended. `graphs` lie within `slack` and do not move the waterfall on.
+    `steps`: `frames.waterfall`, columns `term, label, predicted_bytes, observed_bytes, predicted_card_bytes,
+    card_bytes`, in stacking order; the two totals differ where a smaller card is emulated. Each bar starts where the
+    one above it ended. `graphs` lie within `slack` and do not move the waterfall on.
     """
     ax = ax or plt.gca()
     if steps.empty:
@@ -29,8 +30,8 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     ends = {
         name: float(pd.to_numeric(steps.loc[~steps["term"].isin(_WITHIN), name]).abs().sum()) / GIB for name in start
     }
-    card = steps["card_bytes"].iloc[0]
-    widest = max(*ends.values(), 1.0 if pd.isna(card) else float(card) / GIB)
+    totals = _totals(steps)
+    widest = max(*ends.values(), *totals.values(), 1.0)
     # A prediction alone has no observed side, and no half-empty rows for it.
     both = bool(steps["observed_bytes"].notna().any())
     for row, (term, label) in enumerate(zip(steps["term"], steps["label"], strict=True)):
@@ -52,16 +53,38 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
             ax.text(max(left, left + size) + widest * 0.006, y, f"{size:,.2f}", va="center", fontsize=7.5)
             if term not in _WITHIN:
                 start[name] = left + size
-    if not pd.isna(card):
-        total = float(card) / GIB
+    for name, total in totals.items():
         ax.axvline(total, color=MUTED, linewidth=0.8, linestyle=":")
-        ax.text(total, -0.75, f"whole card: {total:,.2f}", ha="center", va="bottom", fontsize=7.5, color=MUTED)
+        ax.text(total, -0.75, f"{name}: {total:,.2f}", ha="center", va="bottom", fontsize=7.5, color=MUTED)
     ax.set_yticks(range(len(steps)), list(steps["label"]))
     ax.set_ylim(len(steps) - 0.5, -0.75)
     ax.set_xlim(0, widest * 1.09)
-    ax.set_xlabel("GiB of the card, per rank")
+    ax.set_xlabel(f"GiB of the card, per rank{_unexplained(steps, both, origin)}")
     ax.legend(handles=[predicted_patch(), *([observed_patch(origin)] if both else [])], loc="lower left")
     return ax
+
+
+def _totals(steps: pd.DataFrame) -> dict[str, float]:
+    """Words -> GiB of the card; of an emulated one and of the one that is there."""
+    cards = [steps[name].iloc[0] for name in ("predicted_card_bytes", "card_bytes")]
+    expected, there = (None if pd.isna(card) else float(card) / GIB for card in cards)
+    if expected is None or there is None or expected == there:
+        total = there if expected is None else expected
+        return {} if total is None else {"whole card": total}
+    return {"emulated card": expected, "card that is there": there}
+
+
+def _unexplained(steps: pd.DataFrame, both: bool, origin: Origin) -> str:
+    """'; unexplained rest: 0.07 predicted, 0.09 recorded'."""
+    rest = steps[steps["term"] == "unexplained"]
+    if rest.empty:
+        return ""
+    sides = (("predicted_bytes", "predicted", "not predicted"), ("observed_bytes", origin, "not logged"))
+    said = []
+    for name, word, unknown in sides[: 2 if both else 1]:
+        value = rest[name].iloc[0]
+        said.append(unknown if pd.isna(value) else f"{float(value) / GIB:,.2f} {word}")
+    return f"; unexplained rest: {', '.join(said)}"
 
 
 def memory_by_term(memory: pd.DataFrame, *, basis: str = "measured", ax: Axes | None = None) -> Axes:
