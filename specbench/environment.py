@@ -19,6 +19,13 @@ from .paths import DATA, exists, expanded, interpreter
 from .preflight import Checked
 from .record_writer import sha256_text
 from .recorded import AsRecorded
+from .secret_names import shown
+
+#: Beginnings of variables that SGLang, CUDA and what lies between them heed.
+_HEEDED = (
+    *("SGLANG_", "SGL_", "CUDA_", "NCCL_", "NVSHMEM_", "NVIDIA_", "TORCH_", "PYTORCH_", "TRITON_", "FLASHINFER_"),
+    *("OMP_", "SPECBENCH_SIM"),
+)
 
 
 def environment(
@@ -49,9 +56,13 @@ def environment(
             "installed": checked.installed,
             "python": interpreter(config.engine.python),
             "capabilities": _capabilities(checked),
+            "packages": _packages(checked),
+            "torch_cuda": checked.engine.torch_cuda if checked.engine is not None else None,
         },
         "machine": _machine() if replayed is None else replayed.record.env.get("machine"),
-        "environment": {**config.engine.env, **variables(config)},
+        "environment": shown({**config.engine.env, **variables(config)}),
+        "inherited_environment": _inherited(config) if replayed is None else None,
+        "seeds": {"workload": config.workload.seed, "engine": _engine_seed(config)},
         "simulated_acceptance": (
             simulated(config, None if config.engine.attach else os.environ) or None
             if replayed is None
@@ -68,6 +79,28 @@ def environment(
         },
         "replay": None if replayed is None else _replay(config, replayed),
     }
+
+
+def _packages(checked: Checked) -> dict[str, str] | None:
+    """Versions in the engine's interpreter, of those that it has; None: no engine of this machine was started."""
+    if checked.engine is None or not checked.engine.packages:
+        return None
+    return {name: version for name, version in checked.engine.packages.items() if version is not None}
+
+
+def _inherited(config: RunConfig) -> dict[str, str] | None:
+    """Variables of this environment that an engine heeds, without those that `engine.env` sets; None: attached."""
+    if config.engine.attach:
+        return None
+    heeded = {name: value for name, value in os.environ.items() if name.startswith(_HEEDED)}
+    return shown({name: value for name, value in sorted(heeded.items()) if name not in config.engine.env})
+
+
+def _engine_seed(config: RunConfig) -> int | None:
+    """As asked; None: the engine draws one, and tells it in /server_info."""
+    given = {name.strip("-").replace("_", "-"): value for name, value in config.engine.args.items()}
+    seed = given.get("random-seed")
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
 
 
 def _capabilities(checked: Checked) -> dict[str, Any] | None:
@@ -124,9 +157,21 @@ def _machine() -> dict[str, Any]:
     return {
         "utc_offset_s": -(time.altzone if time.localtime().tm_isdst else time.timezone),
         "driver": state.driver,
+        "driver_cuda": state.cuda,
+        "cpu": _cpu(),
+        "cpus": os.cpu_count(),
         "gpus": [{"name": gpu.name, "total_bytes": gpu.total_bytes} for gpu in state.gpus] or None,
         "reason": state.reason,
     }
+
+
+def _cpu() -> str | None:
+    """The processor's name; None: this system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def _commit() -> str | None:

@@ -33,6 +33,7 @@ from .foreign_requests import probes_of, traces_of
 from .record import RunRecord
 from .record_types import GpuSample, Probe, RequestTrace, RunStatus
 from .record_writer import RecordWriter, sha256_text
+from .secret_names import shown
 from .units import MIB
 
 #: Larger metrics texts are stored compressed.
@@ -141,7 +142,7 @@ def _config(
     if draft is not None:
         sections["speculative"]["draft_model_path"] = facts.models.get(draft, draft)
     sections["engine"] |= {"name": "sglang", "version": version, "allow_refused": ending.status == "refused"}
-    sections["engine"]["env"] = {key: value for key, value in variables.items() if key.startswith("SGLANG_")}
+    sections["engine"]["env"] = {key: value for key, value in shown(variables).items() if key.startswith("SGLANG_")}
     parallel = sections["parallel"]
     sections["gpu"] = {"name": facts.gpu, "count": parallel.get("tp_size", 1) * parallel.get("pp_size", 1)}
     sections["workload"] = _workload(traces)
@@ -184,7 +185,7 @@ def _env(
             "note": result.get("note"),
         },
         "machine": {"gpu": facts.gpu, **facts.machine},
-        "environment": dict(variables),
+        "environment": shown(variables),
         "simulated_acceptance": simulated or None,
         "gpu_telemetry": "NVML every 0.5 s, first GPU only, in whole MiB",
         "inputs_sha256": {"params": sha256_text(config.model_dump_json())},

@@ -12,7 +12,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import nvml, paths
@@ -42,6 +42,13 @@ def own(folder):
 def plugins():
     groups = ("sglang.srt.plugins", "sglang.srt.platforms")
     return sorted({point.name for group in groups for point in importlib.metadata.entry_points(group=group)})
+def torch_cuda():
+    spec = importlib.util.find_spec("torch")
+    for folder in spec.submodule_search_locations or [] if spec else []:
+        try: text = open(os.path.join(folder, "version.py"), encoding="utf-8").read(10000)
+        except (OSError, ValueError): continue
+        match = re.search(r"^cuda[^=\n]*= *['\"]([^'\"\n]+)['\"]", text, re.M)
+        return match and match[1]
 spec = importlib.util.find_spec("sglang")
 folders = list(spec.submodule_search_locations or []) if spec else []
 folder = next((f for f in folders if os.path.isfile(os.path.join(f, "launch_server.py"))), None)
@@ -51,8 +58,17 @@ print(json.dumps({
     "sglang": folder and own(folder),
     "torch": next(iter(versions("torch")), None),
     "plugins": plugins(),
+    "packages": {name: next(iter(versions(name)), None) for name in sys.argv[1:]},
+    "torch_cuda": torch_cuda(),
 }))
 """
+#: Distributions of the engine's interpreter that decide how fast it is, and some on which its answers depend.
+_ENGINE_PACKAGES = (
+    *("sglang", "torch", "triton", "transformers", "tokenizers", "numpy"),
+    *("sgl-kernel", "sglang-kernel", "flashinfer-python", "flashinfer-cubin", "flash-attn", "flash-attn-3", "torchao"),
+    *("nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12"),
+    *("nvidia-cudnn-cu13", "nvidia-cublas-cu12", "nvidia-cublas", "xgrammar", "deep-gemm", "causal-conv1d", "uvloop"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +85,7 @@ class GpuState:
     driver: str | None
     reason: str | None  # why there is none
     is_unknown: bool = False  # nothing here can ask; there may be GPUs
+    cuda: str | None = None  # the latest CUDA that the driver serves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +98,8 @@ class EngineState:
     folder: str | None = None  # of the package that would be imported
     plugins: tuple[str, ...] = ()  # installed for it: they may add algorithms, flags and choices
     has: Capabilities | None = None  # None: there is no engine
+    packages: Mapping[str, str | None] = field(default_factory=dict)  # what its speed depends on; None: not installed
+    torch_cuda: str | None = None  # the CUDA that torch was built for; None: not told, or no torch
 
 
 def gpus() -> GpuState:
@@ -94,7 +113,7 @@ def gpus() -> GpuState:
         Gpu(index=now.gpu, name=name, total_bytes=now.total_bytes, free_bytes=now.free_bytes)
         for name, now in zip(told.names, read(), strict=True)
     )
-    return GpuState(gpus=found, driver=told.driver, reason=None)
+    return GpuState(gpus=found, driver=told.driver, reason=None, cuda=told.cuda)
 
 
 def gpu_use() -> tuple[InUse, ...] | str:
@@ -116,7 +135,7 @@ def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, t
     interpreter = paths.interpreter(python)
     try:
         done = subprocess.run(
-            [interpreter, "-c", _PROBE],
+            [interpreter, "-c", _PROBE, *_ENGINE_PACKAGES],
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -142,6 +161,8 @@ def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, t
         folder=told["folder"],
         plugins=tuple(told["plugins"]),
         has=capabilities.read(Path(told["folder"])),
+        packages=told["packages"],
+        torch_cuda=told["torch_cuda"],
     )
 
 

@@ -44,6 +44,7 @@ class GpuNames:
 
     names: tuple[str, ...]
     driver: str
+    cuda: str | None = None  # the latest CUDA that the driver serves; None: it does not tell
 
 
 Reader = Callable[[], Sequence[GpuReading]]
@@ -175,7 +176,12 @@ def names() -> GpuNames | str:
         return connected
     pynvml, handles = connected
     found = tuple(_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
-    return GpuNames(names=found, driver=_text(pynvml.nvmlSystemGetDriverVersion()))
+    try:
+        number = int(pynvml.nvmlSystemGetCudaDriverVersion())  # 13000 is 13.0
+        cuda = f"{number // 1000}.{number % 1000 // 10}"
+    except pynvml.NVMLError:
+        cuda = None
+    return GpuNames(names=found, driver=_text(pynvml.nvmlSystemGetDriverVersion()), cuda=cuda)
 
 
 def _connect() -> tuple[Any, list[Any]] | str:

@@ -33,6 +33,7 @@ from .engines import check, key_of_flag, reject_keyed
 from .errors import ConfigError
 from .explain import listed, near_miss, one_line, problem_text, shown
 from .paths import resolve
+from .secret_names import refuse_secrets
 from .yamltext import parse_value, read_mapping
 
 Overrides = Sequence[str]
@@ -254,6 +255,7 @@ def _build(data: Mapping[str, Any], where: str) -> RunConfig:
     except ValidationError as error:
         raise ConfigError(problem_text(error.errors(include_url=False)[0], RunConfig, where)) from None
     reject_keyed(config.engine, where)
+    refuse_secrets(config.engine.env, where)
     if not config.engine.allow_refused:
         for refusal in check(config):
             raise ConfigError(

@@ -33,6 +33,7 @@ from .record import RECORD, RunRecord, new_run_folder
 from .record_types import RunStatus
 from .record_writer import RecordWriter
 from .recorded import AsRecorded, as_recorded
+from .secret_names import refuse_secrets
 from .sending import Progress, Sending, send
 from .served_config import AsServed, as_served
 from .time_limit import DEADLINE, left_s, until_unix_s
@@ -64,6 +65,7 @@ def run(
     started at all.
     """
     replayed = None
+    refuse_secrets(config.engine.env)
     if config.engine.replay is not None:
         replayed = as_recorded(config, RunRecord.open(resolve(config.engine.replay, kind="engine.replay")))
         config = replayed.config

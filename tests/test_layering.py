@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 #: Groups in reading order. A module imports from its own group and from earlier ones, never from a later one.
 LAYERS: dict[str, tuple[str, ...]] = {
     "ground": ("errors", "units", "terms", "versions", "paths"),
-    "configuration": ("explain", "yamltext", "config", "reference"),
+    "configuration": ("explain", "secret_names", "yamltext", "config", "reference"),
     "models": ("layers", "weights", "architectures", "specs", "speculative"),
     "engines": ("budget_types", "logtext", "engines"),
     "inputs": ("params", "machine_file"),
