@@ -248,11 +248,11 @@ class _Rank:
 
     def _post(self, loaded: int, first_pool: int) -> Interval:
         """The level just before the first pool: the last at rest from which the pool's bytes could still be taken."""
-        loaded_at, pool_at = self._at(loaded), self._at(first_pool)
+        pool_at = self._at(first_pool)
         left = self._stood(first_pool)
         pool, beside = self._pool(first_pool)
         taken = Interval(pool.bytes - pool.resolution_bytes, pool.bytes, pool.bytes + pool.resolution_bytes + beside)
-        levels = self._trace.between(loaded_at.t_s - loaded_at.within_s, pool_at.t_s)
+        levels = self._trace.between(self._told_at(loaded), pool_at.t_s)
         candidates = [level for level in levels if _became(level, taken, left)] or [
             level for level in levels if _passed(level, taken, left)
         ]
@@ -268,6 +268,13 @@ class _Rank:
             return Interval.exact(last.free_bytes)
         rested = max((n for n, level in enumerate(standing) if level.held_s >= _RESTS_S), default=0)
         return _interval([level.free_bytes for level in standing[rested:]], last.free_bytes)
+
+    def _told_at(self, loaded: int) -> float:
+        """When memory stood at what the line about loading prints: what stood before that was not read after it."""
+        arrival = self._at(loaded)
+        told = next((load.available for load in self._log.weights if load.line == loaded), None)
+        seen = [] if told is None else [s for s in self._stood(loaded) if told.interval.contains(s.free_bytes)]
+        return seen[0].begin_s if seen else arrival.t_s - arrival.within_s
 
     def _pool(self, line: int) -> tuple[Quantity, int]:
         """Bytes of the pool that a line is about, and how many more may be allocated with it."""
