@@ -20,6 +20,7 @@ import yaml
 
 from . import speculative
 from .budget_types import MemoryBudget
+from .caveats import on_cpu
 from .config import RunConfig
 from .errors import SpecbenchError
 from .listing import run_folders
@@ -44,7 +45,7 @@ class Cost:
     workload_s: float  # warm-up and all steps; 0: nothing is sent, or nothing is answered
     beside_s: float  # notebook, end of the server
     is_start: bool  # a real engine is started
-    gpus: int  # that it holds; 0: a replay, or a server of someone else
+    gpus: int  # that it holds; 0: a replay, a server of someone else, or one on the CPU
     notes: tuple[str, ...] = ()  # what the figures rest on where that is not the very case
 
     @property
@@ -148,7 +149,7 @@ class Clock:
             workload_s=workload_s,
             beside_s=self._beside(),
             is_start=not attached,
-            gpus=0 if attached else config.gpu.count,
+            gpus=0 if attached or on_cpu(config) else config.gpu.count,
             notes=tuple(notes),
         )
 

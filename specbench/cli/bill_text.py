@@ -121,7 +121,8 @@ def _sum(campaign: str, ahead: Outlook) -> str:
         )
     return (
         f"{campaign}: {counted(runs, 'configuration')} to run{beside}, {counted(total.starts, 'start')}: "
-        f"{_time(total.total_s)}, GPUs in use for {_time(total.held_s)}, {total.gpu_s / 60:.1f} GPU minutes"
+        f"{_time(total.total_s)}, "
+        + (f"GPUs in use for {_time(total.held_s)}, {total.gpu_s / 60:.1f} GPU minutes" if total.gpu_s else "no GPU")
     )
 
 

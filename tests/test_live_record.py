@@ -1,0 +1,80 @@
+"""A record of a real SGLang 0.5.23 on the CPU (`make live`), read and played without that engine.
+
+The shipped recordings end at 0.5.16; this is the newest version's own log, HTTP traffic and pools.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench import diagnose
+from specbench.bill import bill
+from specbench.config import RunConfig
+from specbench.engines.sglang import logs
+from specbench.params import load_campaign
+from specbench.record import RunRecord
+from specbench.run import run
+from specbench.show.run import provenance
+from specbench.units import GIB
+
+RECORDS = Path(__file__).parent / "live" / "records"
+
+
+@pytest.mark.parametrize("name", ["dflash-4", "dflash-capped-4"])
+def test_every_line_of_the_newest_log_is_read(name: str) -> None:
+    log = logs.read(RunRecord.open(RECORDS / name).log_path)
+    assert log.unread == () and log.failures == ()
+    assert log.version_range == ("0.5.23", None)
+    assert [(pool.role, pool.tokens) for pool in log.kv_pools] == [("target", 16384), ("draft", 16384)]
+    assert log.ready_line is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "slots", "requests", "outcome"),
+    [("dflash-4", 24, 4, "served"), ("dflash-capped-4", 8, 2, "capped")],
+)
+def test_pinned_pools_are_predicted_exactly(name: str, slots: int, requests: int, outcome: str) -> None:
+    """24 slots at 3 per request would serve 8, 4 are asked; 8 slots serve 2 of them."""
+    found = diagnose.of_record(RunRecord.open(RECORDS / name))
+    assert found.outcome == outcome and found.served == requests
+    assert found.reconciliation.off == ()
+    for basis in ("config", "measured"):
+        for limit, value in {"state_slots": slots, "running_requests": requests, "kv_tokens": 16384}.items():
+            (row,) = found.reconciliation.of(limit, basis)
+            assert (row.predicted.point, row.observed, row.verdict) == (value, value, "match")
+    (scratch,) = found.reconciliation.of("scratch_ssm", "measured")
+    # (requests + 1) × 8 tokens × 3 layers × 8 heads × 64 × 64 × 4 B, printed as 0.01 GB
+    assert scratch.predicted.point == (requests + 1) * 8 * 3 * 8 * 64 * 64 * 4
+    assert scratch.observed == round(0.01 * GIB) and scratch.verdict == "match"
+    (slack,) = found.reconciliation.of("slack", "config")
+    assert slack.verdict == "not predicted"
+
+
+def test_it_says_that_its_times_are_no_performance_figures(tmp_path: Path) -> None:
+    recorded = RunRecord.open(RECORDS / "dflash-4")
+    assert any("NOT A PERFORMANCE FIGURE" in note for note in recorded.status.notes)
+    assert "on the CPU" in provenance(recorded)
+    replayed = run(
+        RunConfig.model_validate(
+            {
+                "name": "again",
+                "engine": {"version": "0.5.23", "replay": str(RECORDS / "dflash-4"), "replay_speed": "instant"},
+                "model": "live/models/tiny-hybrid",
+                "gpu": {"name": "cpu"},
+                "workload": {"input_tokens": [64], "output_tokens": 32, "concurrency": [1, 4], "requests": 4},
+            }
+        ),
+        tmp_path / "again",
+    )
+    assert (replayed.status.status, replayed.origin) == ("served", "recorded")
+    assert any("NOT A PERFORMANCE FIGURE" in note for note in replayed.status.notes)
+    # two to warm up, four per step
+    assert len(replayed.requests()) == len(recorded.requests()) == 10
+
+
+def test_a_campaign_on_the_cpu_holds_no_gpu() -> None:
+    total = bill(load_campaign("params/live.yaml").runs)
+    assert (total.starts, total.held_s, total.gpu_s) == (9, 0, 0)
+    assert total.total_s > 0
