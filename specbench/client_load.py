@@ -34,16 +34,6 @@ class ClientLoad:
     lag_p99_s: float | None
     lag_max_s: float | None
 
-    @property
-    def cpu_per_chunk_s(self) -> float | None:
-        """None: no chunk came."""
-        return self.cpu_s / self.chunks if self.chunks else None
-
-    @property
-    def cpu_share(self) -> float | None:
-        """CPU of the loop's thread / wall time; 1 is a core that is full. None: no time passed."""
-        return self.cpu_s / self.wall_s if self.wall_s > 0 else None
-
 
 class LoadMeter:
     """Measures from `start` to `stop`; both are called in the loop's own thread, while the loop runs."""

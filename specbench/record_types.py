@@ -91,6 +91,29 @@ class CacheState(Stored):
     source: str = ""  # which addresses told
 
 
+class ClientCost(Stored):
+    """What a step cost the client that measured it, on its own machine (see `client_load`)."""
+
+    wall_s: Seconds
+    cpu_s: Seconds  # of the thread that sends and receives
+    process_cpu_s: Seconds  # of its whole process
+    chunks: int = Field(ge=0)  # received
+    ticks: int = Field(ge=0)
+    lag_p50_s: Seconds | None = None  # how late its event loop was; None: too short to tell
+    lag_p99_s: Seconds | None = None
+    lag_max_s: Seconds | None = None
+
+    @property
+    def cpu_per_chunk_s(self) -> float | None:
+        """None: no chunk came."""
+        return self.cpu_s / self.chunks if self.chunks else None
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Of a core; 1 is full. None: no time passed."""
+        return self.cpu_s / self.wall_s if self.wall_s > 0 else None
+
+
 class RunStatus(Stored):
     """How a run ended. Written last: a record without it is unfinished."""
 
@@ -109,6 +132,7 @@ class RunStatus(Stored):
     stages: dict[str, Seconds] = {}  # seconds of each part of the start, by the log; empty: not recorded
     flushes: dict[str, str] = {}  # step -> what the engine answered to the cache flush before it
     caches: dict[str, CacheState] = {}  # step -> the prefix cache after that flush; empty: not recorded
+    client: dict[str, ClientCost] = {}  # step -> what it cost the client; empty: not recorded
     notes: Annotated[tuple[str, ...], _AsTuple] = ()  # what a reader of the figures must know
     cut_short: Literal["deadline"] | None = None  # why it was ended before it was done: it is to run again; None: done
 

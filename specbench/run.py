@@ -207,6 +207,7 @@ def _observe(
             stages=watching.stages(server.ready_s),
             flushes=sending.flushes,
             caches=sending.caches,
+            client=sending.client,
             notes=(*notes, *_unflushed(sending), *server.notes),
             cut_short=DEADLINE if cut else None,
         )

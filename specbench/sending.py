@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .client_load import settle
+from .client_load import ClientLoad, LoadMeter, settle
 from .config import RunConfig
 from .engines.sglang import cache
 from .prompts import token_ids
-from .record_types import CacheState, RequestTrace
+from .record_types import CacheState, ClientCost, RequestTrace
 from .replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
 from .workload import Step, steps_of
 
@@ -46,6 +46,7 @@ class Sending:
     flushes: dict[str, str] = field(default_factory=dict)
     caches: dict[str, CacheState] = field(default_factory=dict)  # after the flush; of a replay empty
     phases: dict[str, float] = field(default_factory=dict)  # wall seconds per step
+    client: dict[str, ClientCost] = field(default_factory=dict)  # what each step cost the client
     cut: bool = False  # ended early, for a deadline
 
 
@@ -117,8 +118,13 @@ class _Sender:
                     flushed, self._result.flushes[step.name] = await self._flush(session)
                     if not self._replayed:
                         self._result.caches[step.name] = await self._cache(session, flushed)
-                began = time.perf_counter()
-                await self._step(session, step, asked)
+                began, meter = time.perf_counter(), LoadMeter()
+                self._chunks = 0
+                meter.start()
+                try:
+                    await self._step(session, step, asked)
+                finally:
+                    self._result.client[step.name] = _cost(meter.stop(self._chunks))
                 self._result.phases[step.name] = round(time.perf_counter() - began, 6)
 
     async def _flush(self, session: aiohttp.ClientSession) -> tuple[bool, str]:
@@ -233,6 +239,7 @@ class _Sender:
 
         sent_s = time.perf_counter() - began
         got = await generate(session, self._url, sent)
+        self._chunks += len(got.chunks)
         times = _recorded_times(got, sent_s, recorded_clock_s, self._speed)
         trace = RequestTrace(
             step=step.name,
@@ -260,6 +267,12 @@ class _Sender:
     def _tell(self, step: Step) -> None:
         if self._progress:
             self._progress(step.name, self._done, step.requests)
+
+
+def _cost(load: ClientLoad) -> ClientCost:
+    """As it is stored, to the microsecond."""
+    rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(load).items()}
+    return ClientCost.model_validate(rounded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "freeread",
         "offset_rows",
         "judge",
+        "client_limit",
         "reconcile",
         "sides",
         "outcome",

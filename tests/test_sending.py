@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import threading
@@ -204,3 +205,16 @@ def test_a_request_that_takes_too_long_is_a_failure() -> None:
     with counting(3.0) as server:
         (trace,) = send(asked, server.url).traces
     assert trace.error == "no end within 0.1 s, 0 tokens came"
+
+
+def test_what_each_step_costs_the_client_is_kept() -> None:
+    asked = config(input_tokens=[8], output_tokens=2, concurrency=[1, 2], requests=4, warmup=1)
+    with counting(0.03) as server:
+        sent = send(asked, server.url)
+    assert list(sent.client) == ["warmup", "conc1-in8", "conc2-in8"]
+    one = sent.client["conc1-in8"]
+    assert one.chunks == 4
+    assert 0 < one.cpu_s < one.wall_s
+    assert one.wall_s >= 0.12  # four answers, one after the other
+    assert one.ticks >= 1 and one.lag_max_s is not None
+    assert gc.get_freeze_count() == 0  # what was left out of collections is back

@@ -8,6 +8,7 @@ from ..caveats import marks
 from ..latency import load_name
 from ..listing import read
 from ..studies import Collection, Missing, Study
+from .client import client_warning
 from .figures import amount_cell, outcome_cell
 from .run import served_cell
 from .shown import Cell, Shown, Value, joined, table
@@ -16,7 +17,7 @@ from .story import first_sentence, main_finding, opening
 
 def campaign(collection: Collection) -> Shown:
     """What the campaign shows, every shortfall with its remedy, the table of all runs."""
-    return joined([opening(collection), runs_table(collection)])
+    return joined([opening(collection), client_warning(collection.studies), runs_table(collection)])
 
 
 def runs_table(collection: Collection) -> Shown:

@@ -9,6 +9,7 @@ from ..latency import FEW, Distribution, StepLatency, load_name
 from ..logtext import as_text, blocks, clean
 from ..record import RunRecord
 from ..studies import Study
+from .client import client_cost
 from .figures import amount_cell
 from .findings import clipped
 from .gpu_use import gpu_use, still_held
@@ -57,7 +58,7 @@ def latency(study: Study) -> Shown:
             "requests, or other lengths, than were recorded): the times are those of the most similar recorded request."
         )
         parts.append(paragraph(text, tone="warn"))
-    return joined(parts)
+    return joined([*parts, client_cost(study)])
 
 
 def _why(study: Study) -> str:

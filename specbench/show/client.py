@@ -1,0 +1,46 @@
+"""What measuring cost the client, and a warning where that was the limit. In: a `Study`. Out: `Shown`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..client_limit import limits
+from ..record_types import ClientCost
+from ..studies import Study
+from .shown import Cell, Shown, Value, banner, joined, table
+
+
+def client_cost(study: Study) -> Shown:
+    """A row per step; nothing where it was not recorded."""
+    costs = study.record.status.client
+    steps = [row for row in study.latency.rows if row.step in costs]
+    if not steps:
+        return Shown("", "")
+    headers = ["step", "chunks", "CPU per chunk µs", "CPU of a core", "late ms", "late ms, p99", "late ms, most"]
+    caption = "What measuring cost the client: CPU of its thread, and how late its event loop was"
+    rows = [_row(row.step + (" (warm-up)" if row.phase == "warmup" else ""), costs[row.step]) for row in steps]
+    return joined([client_warning([study]), table(headers, rows, caption=caption, unknown="not measured")])
+
+
+def client_warning(studies: Iterable[Study]) -> Shown:
+    """Where the client itself was the limit; nothing when it never was."""
+    found = [(study.name, told) for study in studies for told in limits(study.record, study.latency.rows)]
+    if not found:
+        return Shown("", "")
+    told = "; ".join(f"{name}, {words}" for name, words in found)
+    return banner(f"The client itself was the limit, so times are partly its own: {told}.")
+
+
+def _row(name: str, cost: ClientCost) -> list[Value]:
+    per_chunk_s, share = cost.cpu_per_chunk_s, cost.cpu_share
+    return [
+        name,
+        cost.chunks,
+        None if per_chunk_s is None else Cell(text=f"{per_chunk_s * 1e6:,.0f}", number=True),
+        None if share is None else Cell(text=f"{share:.1%}", number=True),
+        *(_ms(seconds) for seconds in (cost.lag_p50_s, cost.lag_p99_s, cost.lag_max_s)),
+    ]
+
+
+def _ms(seconds: float | None) -> Value:
+    return None if seconds is None else Cell(text=f"{seconds * 1e3:,.1f}", number=True)
