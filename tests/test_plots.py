@@ -162,12 +162,14 @@ def test_limit_curve_is_hollow_and_crosses_out_what_is_refused(ax: Axes) -> None
 
 
 def test_limit_curve_draws_a_run_as_a_filled_point(ax: Axes) -> None:
-    observed = pd.DataFrame({"asked_requests": ints(4, 8), "kv_tokens": ints(87061, None)})
+    observed = pd.DataFrame(
+        {"asked_requests": ints(4, 8), "kv_tokens": ints(87061, None), "origin": ["measured", "recorded"]}
+    )
     plots.limit_curve(curve(), "kv_tokens", observed=observed, ax=ax)
     point = ax.lines[-1]
     assert (list(point.get_xdata()), list(point.get_ydata())) == ([4], [87061.0])
     assert to_rgba(point.get_markerfacecolor()) == to_rgba(TERM_COLOURS["kv"])
-    assert "recorded" in legend(ax)
+    assert "measured" in legend(ax)
 
 
 def run_rows() -> pd.DataFrame:
@@ -178,6 +180,7 @@ def run_rows() -> pd.DataFrame:
             "asked_requests": ints(8, 8, 4),
             "resolved_requests": ints(1, None, 4),
             "served_requests": ints(1, None, None),
+            "origin": ["measured", "measured", "recorded"],
         }
     )
 
@@ -198,12 +201,14 @@ def test_asked_resolved_served_draws_only_what_is_known(ax: Axes) -> None:
     assert "refused" in texts(ax)
     assert "capped" in texts(ax)
     assert "started, nothing sent" in texts(ax)
+    assert legend(ax) == ["asked", "resolved by the engine (measured or recorded)", "served (measured or recorded)"]
 
 
 def request_rows() -> pd.DataFrame:
     return pd.DataFrame(
         {
             "load": ["1 client", "8 clients", "8 clients", "8 clients"],
+            "origin": ["measured"] * 4,
             "ok": pd.array([True, True, True, False], dtype="boolean"),
             "simulated_acceptance": pd.array([None] * 4, dtype="string"),
             "ttft_s": pd.array([0.12, 0.5, 0.7, None], dtype="Float64"),
@@ -216,7 +221,7 @@ def test_ecdf_leaves_failed_requests_out_and_says_so(ax: Axes) -> None:
     assert legend(ax) == ["1 client (n=1)", "8 clients (n=2)"]
     assert "1 failed" in ax.get_legend().get_title().get_text()
     assert sorted(value for value in ax.lines[1].get_xdata() if value > 0) == [0.5, 0.7]
-    assert ax.get_xlabel() == "time to first token (s), recorded"
+    assert ax.get_xlabel() == "time to first token (s), measured"
 
 
 def latency_rows() -> pd.DataFrame:

@@ -106,6 +106,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "requests": _columns(
         ("run", "string", "", "folder of the run"),
+        ("origin", "string", "", "recorded or measured"),
         ("algorithm", "string", "", "speculative algorithm"),
         ("step", "string", "", "step of the workload"),
         ("load", "string", "", "'8 clients' or '2.5 requests/s'"),
@@ -121,6 +122,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "latency": _columns(
         ("run", "string", "", "folder of the run"),
+        ("origin", "string", "", "recorded or measured"),
         ("algorithm", "string", "", "speculative algorithm"),
         ("step", "string", "", "step of the workload"),
         ("load", "string", "", "'8 clients' or '2.5 requests/s'"),
@@ -141,6 +143,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "timeline": _columns(
         ("run", "string", "", "folder of the run"),
+        ("origin", "string", "", "recorded or measured"),
         ("rank", "string", "", "as the engine prints it"),
         ("time_s", "Float64", "s", "since the first decode line; log times have 1 s resolution"),
         ("running_requests", "Int64", "requests", "running"),
@@ -152,6 +155,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "gpu": _columns(
         ("run", "string", "", "folder of the run"),
+        ("origin", "string", "", "recorded or measured"),
         ("time_s", "Float64", "s", "since the start of the run"),
         ("phase", "string", "", "phase of the run"),
         ("gpu", "Int64", "", "NVML index"),

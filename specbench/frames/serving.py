@@ -43,6 +43,7 @@ def _requests(study: Study, warmup: bool) -> Iterator[dict[str, Any]]:
             continue
         yield {
             "run": study.name,
+            "origin": study.record.origin,
             "algorithm": study.record.config.speculative.algorithm,
             "step": trace.step,
             "load": load_name(trace.concurrency, trace.request_rate),
@@ -62,6 +63,7 @@ def _latency(study: Study) -> Iterator[dict[str, Any]]:
     for step in study.latency.measured:
         common = {
             "run": study.name,
+            "origin": study.record.origin,
             "algorithm": study.record.config.speculative.algorithm,
             "step": step.step,
             "load": load_name(step.concurrency, step.request_rate),
@@ -102,6 +104,7 @@ def _timeline(study: Study) -> Iterator[dict[str, Any]]:
             start = seconds
         yield {
             "run": study.name,
+            "origin": study.record.origin,
             "rank": rank,
             "time_s": None if seconds is None or start is None else seconds - start,
             "running_requests": running,
@@ -124,6 +127,7 @@ def _gpu(study: Study) -> Iterator[dict[str, Any]]:
     for sample in study.record.gpu_samples():
         yield {
             "run": study.name,
+            "origin": study.record.origin,
             "time_s": sample.t_s,
             "phase": sample.phase,
             "gpu": sample.gpu,

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from ..latency import FEW
-from .palette import INK, MUTED, SHOUT, algorithm_colour, filled, note
+from .palette import INK, MUTED, SHOUT, algorithm_colour, filled, note, origin_of
 
 Metric = Literal["ttft_s", "tpot_s", "itl_s", "e2e_s"]
 
@@ -37,7 +37,7 @@ def axis_name(metric: str) -> str:
 
 
 def latency_ecdf(
-    requests: pd.DataFrame, metric: Metric = "ttft_s", *, origin: str = "recorded", ax: Axes | None = None
+    requests: pd.DataFrame, metric: Metric = "ttft_s", *, origin: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Share of requests that were faster, one line per load (concurrency or rate).
 
@@ -56,7 +56,7 @@ def latency_ecdf(
         values = good.loc[good["load"] == load, metric].astype(float) * scale
         sns.ecdfplot(x=values, ax=ax, color=colour, label=f"{load} (n={len(values)})", linewidth=1.8)
     ax.set_xlim(left=0)
-    ax.set_xlabel(f"{axis_name(metric)}, {origin}")
+    ax.set_xlabel(f"{axis_name(metric)}, {origin_of(requests, origin)}")
     ax.set_ylabel("share of requests")
     _title_simulated(ax, requests)
     ax.legend(title="load" + (f"; {failed} failed, not drawn" if failed else ""))
@@ -64,7 +64,7 @@ def latency_ecdf(
 
 
 def latency_bars(
-    latency: pd.DataFrame, metric: Metric = "ttft_s", *, origin: str = "recorded", ax: Axes | None = None
+    latency: pd.DataFrame, metric: Metric = "ttft_s", *, origin: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Median per run and load (bar) with a line to the 90th percentile, coloured by algorithm.
 
@@ -92,11 +92,12 @@ def latency_bars(
     few = f"; of fewer than {FEW} requests to the largest" if (rows["count"].fillna(FEW) < FEW).any() else ""
     # Only with speculation a token's time depends on what the weights say.
     said = _of_random_weights(rows) if metric in _DEPENDS_ON_ACCEPTANCE else ""
-    _finish(ax, rows, medians.notna(), f"{axis_name(metric)}: median, line to the 90th percentile{few}; {origin}{said}")
+    words = f"{axis_name(metric)}: median, line to the 90th percentile{few}; {origin_of(rows, origin)}{said}"
+    _finish(ax, rows, medians.notna(), words)
     return ax
 
 
-def acceptance(latency: pd.DataFrame, *, origin: str = "recorded", ax: Axes | None = None) -> Axes:
+def acceptance(latency: pd.DataFrame, *, origin: str | None = None, ax: Axes | None = None) -> Axes:
     """Tokens per verification round (bonus token included), per run and load; 1 means that no draft was accepted.
 
     `latency`: `frames.latency`, rows with `metric == "accept_length"`, columns `run, algorithm, load, count, mean,
@@ -112,7 +113,8 @@ def acceptance(latency: pd.DataFrame, *, origin: str = "recorded", ax: Axes | No
         ax.text(value + 0.03, y, f"{value:.2f}", va="center", fontsize=7.5)
     ax.axvline(1.0, color=MUTED, linewidth=0.8, linestyle=":")
     ax.margins(x=0.08)
-    words = f"acceptance length (tokens per verification): mean over requests; {origin}{_of_random_weights(rows)}"
+    said = f"{origin_of(rows, origin)}{_of_random_weights(rows)}"
+    words = f"acceptance length (tokens per verification): mean over requests; {said}"
     _finish(ax, rows, rows["mean"].notna(), words)
     return ax
 

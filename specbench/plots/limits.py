@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from ..outcome import in_words
 from ..terms import LIMITS, Limit
-from .palette import INK, MUTED, STATUS_COLOURS, TERM_COLOURS, marker, note
+from .palette import INK, MUTED, STATUS_COLOURS, TERM_COLOURS, marker, note, origin_of
 
 _CURVE_COLOURS: dict[str, str] = {
     "kv_tokens": TERM_COLOURS["kv"],
@@ -59,7 +59,7 @@ def limit_curve(
     if observed is not None and name in observed and observed[name].notna().any():
         points = observed[observed[name].notna() & observed["asked_requests"].notna()]
         ax.plot(points["asked_requests"].astype(int), points[name].astype(float), "o", color=colour, markersize=8)
-        handles.append(marker("o", "recorded", solid=True, colour=colour))
+        handles.append(marker("o", origin_of(points), solid=True, colour=colour))
     if limit == "running_requests":
         ax.plot(asked, asked, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
     ax.set_ylim(0, ax.get_ylim()[1] * 1.08)
@@ -119,8 +119,8 @@ def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes
     ax.legend(
         handles=[
             marker("o", "asked", solid=False),
-            marker("s", "resolved by the engine (recorded)", solid=True),
-            marker("D", "served (recorded)", solid=True, colour=INK),
+            marker("s", f"resolved by the engine ({origin_of(runs)})", solid=True),
+            marker("D", f"served ({origin_of(runs)})", solid=True, colour=INK),
         ],
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from ..terms import TERMS, Origin, Term
 from ..units import GIB
-from .palette import MUTED, TERM_COLOURS, filled, hollow, note, observed_patch, predicted_patch
+from .palette import MUTED, TERM_COLOURS, filled, hollow, note, observed_patch, origin_of, predicted_patch
 
 _BAR = 0.36
 #: Rows that overlap the next one instead of moving the waterfall on.
@@ -120,7 +120,7 @@ def memory_by_term(memory: pd.DataFrame, *, basis: str = "measured", ax: Axes | 
     ax.set_yticks(range(len(runs)), runs)
     ax.invert_yaxis()
     ax.set_xlabel("GiB per rank, before graphs and activations")
-    handles = [predicted_patch(), observed_patch("recorded")]
+    handles = [predicted_patch(), observed_patch(origin_of(rows))]
     for term in TERMS:
         if term in used:
             handles.append(_patch(term))

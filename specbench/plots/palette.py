@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..terms import Origin, Term
+from ..terms import Term
 
 INK = "#1f2933"
 MUTED = "#6b7680"
@@ -108,7 +109,7 @@ def predicted_patch() -> Patch:
     return Patch(**hollow(MUTED), label="predicted")
 
 
-def observed_patch(origin: Origin) -> Patch:
+def observed_patch(origin: str) -> Patch:
     return Patch(**filled(MUTED), label=origin)
 
 
@@ -137,3 +138,11 @@ def rows_axes(rows: int, *, width: float = 10.5, per_row: float = 0.3) -> Axes:
 
     _, ax = plt.subplots(figsize=(width, min(1.5 + per_row * max(rows, 1), 40.0)))
     return ax
+
+
+def origin_of(frame: pd.DataFrame, given: str | None = None) -> str:
+    """How a figure's observed values came about: 'recorded', 'measured', or 'measured or recorded' of both kinds."""
+    if given is not None:
+        return given
+    found = sorted({str(value) for value in frame["origin"].dropna()}) if "origin" in frame else []
+    return " or ".join(found) or "observed"

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..units import GIB
-from .palette import GRID, MUTED, TERM_COLOURS, note
+from .palette import GRID, MUTED, TERM_COLOURS, note, origin_of
 
 
-def pool_usage(timeline: pd.DataFrame, *, origin: str = "recorded", ax: Axes | None = None) -> Axes:
+def pool_usage(timeline: pd.DataFrame, *, origin: str | None = None, ax: Axes | None = None) -> Axes:
     """How full the two pools were: share of KV tokens and of state slots in use.
 
     `timeline`: `frames.timeline`, columns `time_s, kv_usage, state_usage` (0 to 1), one row per decode line.
@@ -33,13 +33,13 @@ def pool_usage(timeline: pd.DataFrame, *, origin: str = "recorded", ax: Axes | N
     ax.axhline(100, color=GRID, linewidth=0.8)
     ax.set_ylim(0, 105)
     ax.set_xlabel("time since the first decode line (s)")
-    ax.set_ylabel(f"pool in use (%), {origin}")
+    ax.set_ylabel(f"pool in use (%), {origin_of(timeline, origin)}")
     ax.legend()
     return ax
 
 
 def request_queue(
-    timeline: pd.DataFrame, *, asked: int | None = None, origin: str = "recorded", ax: Axes | None = None
+    timeline: pd.DataFrame, *, asked: int | None = None, origin: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Requests running and requests waiting. `asked` draws the requested concurrency as a line.
 
@@ -65,12 +65,12 @@ def request_queue(
         ax.axhline(asked, color=MUTED, linewidth=1, linestyle=":", label=f"asked at once: {asked}")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("time since the first decode line (s)")
-    ax.set_ylabel(f"requests, {origin}")
+    ax.set_ylabel(f"requests, {origin_of(timeline, origin)}")
     ax.legend()
     return ax
 
 
-def gpu_memory(samples: pd.DataFrame, *, origin: str = "recorded", ax: Axes | None = None) -> Axes:
+def gpu_memory(samples: pd.DataFrame, *, origin: str | None = None, ax: Axes | None = None) -> Axes:
     """Memory in use on every GPU, as the driver counts it.
 
     `samples`: `frames.gpu`, columns `time_s, gpu, used_bytes, total_bytes`.
@@ -87,6 +87,6 @@ def gpu_memory(samples: pd.DataFrame, *, origin: str = "recorded", ax: Axes | No
         )
     ax.set_ylim(bottom=0)
     ax.set_xlabel("time (s)")
-    ax.set_ylabel(f"GPU memory in use (GiB), {origin}")
+    ax.set_ylabel(f"GPU memory in use (GiB), {origin_of(samples, origin)}")
     ax.legend()
     return ax
