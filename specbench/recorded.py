@@ -21,11 +21,10 @@ from .errors import ConfigError
 from .paths import resolve
 from .record import RunRecord
 
-_ACCEPTANCE = "workload.simulate_acc_len"
 #: Keys that decide what a server does. A section stands for all its keys.
-_DECIDING = ("engine.version", "model", "gpu.name", "gpu.count", "parallel", "speculative", "memory", _ACCEPTANCE)
+_DECIDING = ("engine.version", "model", "gpu", "parallel", "speculative", "memory", "workload.simulate_acc_len")
 #: Further keys that describe the recorded server; a difference in them is told, not refused.
-_DESCRIBING = ("engine.sizing", "engine.args", "engine.env", "gpu.emulate")
+_DESCRIBING = ("engine.sizing", "engine.args", "engine.env")
 #: Values that leave the choice to the engine.
 _OPEN = (None, "auto")
 _MOST_TOLD = 4

@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from specbench import machine
 from specbench.budget import measured_free, predict
+from specbench.caveats import marks
 from specbench.config import RunConfig
 from specbench.diagnose import of_record
 from specbench.emulating import emulating
 from specbench.engines.sglang.resolve import settings
+from specbench.errors import ConfigError
 from specbench.gpu_use import InUse, Probe
+from specbench.machine import Gpu, GpuState
 from specbench.record import RunRecord
+from specbench.recorded import as_recorded
+from specbench.run import run as run_once
 from specbench.units import GIB, MIB, gib_text_to_quantity
 
 RECORDS = Path(__file__).parent / "records"
@@ -197,6 +203,62 @@ def test_remedies_name_the_fraction_of_the_emulated_card(emulated_record) -> Non
     assert fraction.set["memory.mem_fraction_static"] > 0.75
     assert fraction.basis == "measured"
     assert "as on RTX PRO 6000" in fraction.note
+
+
+def stand_in(folder: Path) -> Path:
+    """A site folder whose engine prints its arguments and variables, and ends."""
+    package = folder / "site" / "sglang"
+    package.mkdir(parents=True)
+    (folder / "site" / "sglang.dist-info").mkdir()
+    (folder / "site" / "sglang.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.12\n"
+    )
+    (package / "__init__.py").touch()
+    (package / "launch_server.py").write_text(
+        "import os, sys\n"
+        "print('fraction', sys.argv[sys.argv.index('--mem-fraction-static') + 1])\n"
+        "print('acceptance', os.environ['SGLANG_SIMULATE_ACC_LEN'], os.environ['SGLANG_SIMULATE_ACC_METHOD'])\n"
+        "sys.exit(3)\n"
+    )
+    return folder / "site"
+
+
+def test_a_run_passes_the_fraction_and_records_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Gpu(index=0, name="NVIDIA H200", total_bytes=TOTAL, free_bytes=IDLE)
+    monkeypatch.setattr(machine, "gpus", lambda: GpuState(gpus=(card,), driver="580", reason=None))
+    asked = run().replace(
+        {
+            "engine.env": {"PYTHONPATH": str(stand_in(tmp_path))},
+            "speculative": {"algorithm": "NEXTN", "num_steps": 3, "num_draft_tokens": 4, "eagle_topk": 1},
+            "workload.simulate_acc_len": 2.5,
+            "workload.requests": 0,
+        }
+    )
+    record = run_once(asked, tmp_path / "run")
+    lines = record.log_path.read_text(encoding="utf-8").splitlines()
+    assert lines == ["fraction 0.5081403", "acceptance 2.5 match-expected"]
+    assert record.config.memory.mem_fraction_static == 0.75  # as asked, of the emulated card
+    assert "0.5081403" in record.command()
+    kept = record.env["emulation"]
+    assert (kept["asked"], kept["passed"], kept["card"], kept["host"]) == (0.75, 0.5081403, "RTX PRO 6000", "H200")
+    assert kept["arithmetic"] == "0.75 × 94.3063 GiB = 70.7297 GiB = 0.50814030 × 139.1933 GiB"
+    assert record.env["simulated_acceptance"] == {"SGLANG_SIMULATE_ACC_LEN": "2.5"}
+    simulated, emulated = marks(record)
+    assert simulated == "SIMULATED ACCEPTANCE 2.5: speed is a cost model, not a result"
+    assert emulated == (
+        "EMULATED BUDGET OF RTX PRO 6000 ON H200: mem_fraction_static 0.75 of RTX PRO 6000 was passed as 0.50814030; "
+        "room outside the budget and speed are those of H200"
+    )
+    assert simulated in record.status.notes
+    assert any(note.startswith("EMULATED BUDGET OF RTX PRO 6000 ON H200") for note in record.status.notes)
+
+
+def test_a_replay_is_of_the_card_that_was_emulated(emulated_record: Callable[[str], RunRecord]) -> None:
+    record = emulated_record("0512_dflash_r4_exact")
+    plain = run().replace({"gpu": {"name": "h200"}, "memory.mem_fraction_static": None})
+    assert as_recorded(plain, record).config.gpu.emulate == "rtx-pro-6000"
+    with pytest.raises(ConfigError, match=r"gpu\.emulate: l40s asked, rtx-pro-6000 recorded"):
+        as_recorded(run(gpu={"name": "h200", "emulate": "l40s"}), record)
 
 
 def test_no_emulation_without_the_key() -> None:
