@@ -13,6 +13,7 @@ from specbench.caveats import RANDOM_WEIGHTS
 from specbench.engines.contract import Line
 from specbench.params import load_run
 from specbench.record import RunRecord
+from specbench.record_types import CacheState
 from specbench.show.figures import amount_cell, change_text, interval_cell, remedy_cell, setting_text
 from specbench.show.findings import clipped
 from specbench.show.run import provenance, served_cell
@@ -240,14 +241,32 @@ def test_few_requests_have_a_range_and_many_have_percentiles() -> None:
 
 def test_the_course_of_a_run_counts_what_was_answered() -> None:
     text = str(show.course(study(RECORDS / "nextn_r4_full").record))
-    rows = {line.split()[0]: line.split()[2:] for line in text.splitlines() if line.startswith(("warm", "seq", "conc"))}
+    lines = [line for line in text.splitlines() if line.startswith(("warm", "seq", "conc"))]
+    rows = {line.split()[0]: line.split()[-3:] for line in lines}
     assert rows == {
-        "warmup": ["1", "of", "1"],
+        "warm-up": ["1", "of", "1"],
         "warmup2": ["0", "of", "4"],  # here it died
         "seq1": ["0", "of", "2"],
         "conc4": ["0", "of", "4"],
     }
     assert "How it ended: ended while serving: RuntimeError" in text
+
+
+def test_the_course_tells_the_parts_of_the_start_and_the_cache() -> None:
+    """The engine's own warm-up is part of its start; the warm-up requests are ours."""
+    record = study(RECORDS / "nospec_r8").record
+    status = record.status.model_copy(
+        update={
+            "stages": {"importing": 50.0, "the engine's own warm-up": 3.5},
+            "caches": {"conc8": CacheState(flushed=False, used_tokens=5120)},
+        }
+    )
+    text = str(show.course(RunRecord(record.folder, status, record.config, record.env)))
+    lines = {line.split("  ")[0]: line.split() for line in text.splitlines()}
+    assert lines["– importing"][-1] == "50.00"
+    assert lines["– the engine's own warm-up"][-1] == "3.50"
+    assert "warm-up requests" in lines
+    assert lines["conc8"][-6:] == ["NOT", "flushed,", "5,120", "tokens", "in", "use"]
 
 
 def test_failed_requests_are_quoted() -> None:

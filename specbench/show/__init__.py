@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from .campaign import campaign, runs_table, runs_verdict
+from .course import course
 from .findings import findings, unread_lines
 from .predict import budget, budget_verdict, configuration, what_if
 from .reconciliation import four_sides, reconciliation, reconciliation_verdict
 from .run import headline, notes, overview, served_table
-from .serving import course, latency, log_tail
+from .serving import latency, log_tail
 from .shown import Cell, Shown, table
 from .story import opening
 from .time_spent import time_spent

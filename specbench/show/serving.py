@@ -12,7 +12,6 @@ from ..studies import Study
 from .client import client_cost
 from .figures import amount_cell
 from .findings import clipped
-from .gpu_use import gpu_use, still_held
 from .shown import Cell, Shown, Value, banner, code_lines, joined, paragraph, table
 
 _ON_CPU = "CPU, tiny model: not a performance figure."
@@ -104,30 +103,6 @@ def _figure(value: float | None, digits: int, *, unknown: str = "not logged") ->
     if value is None:
         return Cell(text=unknown, tone="muted")
     return Cell(text=f"{value:,.{digits}f}", number=True)
-
-
-def course(record: RunRecord) -> Shown:
-    """What was done, in order: the start, the warm-up, every step of the workload, the stop."""
-    sent: dict[str, list[bool]] = {}
-    for request in record.requests():
-        known = request.step in record.status.phases  # a warm-up of ours is one phase, whatever its steps
-        sent.setdefault(request.step if known else request.phase, []).append(request.ok)
-    rows: list[list[Value]] = [
-        [
-            phase.replace("_", " "),
-            _figure(seconds, 2),
-            Cell(text=f"{sum(sent[phase])} of {len(sent[phase])}", number=True) if phase in sent else Cell(text=""),
-        ]
-        for phase, seconds in record.status.phases.items()
-    ]
-    ended = joined([still_held(record), paragraph(f"How it ended: {record.status.reason}."), gpu_use(record)])
-    if not rows:
-        return ended
-    replay = record.config.engine.replay is not None
-    caption = f"Seconds that this {'replay' if replay else 'run'} took" + (
-        "; the times of its requests are those of the recording" if replay else ""
-    )
-    return joined([table(["phase", "seconds", "requests answered"], rows, caption=caption), ended])
 
 
 def log_tail(record: RunRecord, lines: int = 15) -> Shown:
