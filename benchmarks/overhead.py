@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -177,10 +178,26 @@ def of_campaign(folder: Path) -> int:
     own_s = math.fsum(one.own_s or 0.0 for _, one in rows)
     whole_s = math.fsum(one.run_s or 0.0 for _, one in rows)
     print(f"specbench: {own_s:.1f} of {whole_s:.1f} s while the engine's machine was held, {own_s / whole_s:.1%}")
-    diagnosed_s = math.fsum(one.diagnosis_s or 0.0 for _, one in rows)
-    share = (own_s + diagnosed_s) / (whole_s + diagnosed_s)
-    print(f"with all diagnoses, as if made one after the other: {share:.1%}; target: {TARGET_SHARE:.0%}")
+    pages_s = covered_s([*folder.glob(f"*/{DIAGNOSIS}"), *folder.glob(report.ANALYSIS_NOTEBOOK)])
+    share = (own_s + pages_s) / (whole_s + pages_s)
+    print(f"with the diagnoses and the analysis, {pages_s:.1f} s: {share:.1%}; target: {TARGET_SHARE:.0%}")
     return 0 if share <= TARGET_SHARE else 1
+
+
+def covered_s(notebooks: Sequence[Path]) -> float:
+    """Wall seconds during which at least one of these notebooks was executed: several are at a time."""
+    spans = sorted(_span(notebook) for notebook in notebooks)
+    total_s, until_s = 0.0, -math.inf
+    for begin_s, end_s in spans:
+        total_s += max(0.0, end_s - max(begin_s, until_s))
+        until_s = max(until_s, end_s)
+    return total_s
+
+
+def _span(notebook: Path) -> tuple[float, float]:
+    noted = json.loads(notebook.read_text("utf-8"))["metadata"]["papermill"]
+    begin, end = (datetime.fromisoformat(noted[name]).timestamp() for name in ("start_time", "end_time"))
+    return begin, end
 
 
 def main() -> int:

@@ -38,6 +38,8 @@ from .workers import worker_pool
 
 _POLL_S = 0.25
 _MAX_JOBS = 4
+#: Pages need a core and 400 MB each, and a GPU waits for them while its machine is held.
+_MAX_PAGE_JOBS = 8
 #: What a run needs after it was told to end: the server's grace period, GPU memory, the rest of the notebook.
 _ENDING_S = 20.0
 
@@ -210,7 +212,7 @@ def _jobs(configs: Sequence[RunConfig]) -> int:
 
 
 def _page_jobs() -> int:
-    return max(1, min(_MAX_JOBS, os.cpu_count() or 1))
+    return max(1, min(_MAX_PAGE_JOBS, os.cpu_count() or 1))
 
 
 class _OverdueError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,11 +85,24 @@ def test_the_share_of_a_campaign_that_was_run(
     overhead: ModuleType, tmp_path: Path, run_s: float, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The record's phases are 69.87 s: of 71.0 + 1.5 s of diagnosis specbench has 2.63, of 80.0 + 1.5 it has 11.63."""
-    import shutil
-
     folder = tmp_path / "dflash_r4"
     shutil.copytree(Path(__file__).parent / "records" / "dflash_r4", folder / "record")
-    for name, seconds in (("2_run.ipynb", run_s), ("3_diagnose.ipynb", 1.5)):
-        (folder / name).write_text(json.dumps({"cells": [], "metadata": {"papermill": {"duration": seconds}}}))
+    executed(folder / "2_run.ipynb", "00:00.0", "01:30.0", run_s)
+    executed(folder / "3_diagnose.ipynb", "02:00.0", "02:01.5", 1.5)
     assert overhead.of_campaign(tmp_path) == code
-    assert f"target: {0.05:.0%}" in capsys.readouterr().out
+    assert f"analysis, 1.5 s: {(run_s + 1.5 - 69.869847) / (run_s + 1.5):.1%}; target: 5%" in capsys.readouterr().out
+
+
+def test_notebooks_that_are_executed_at_the_same_time_count_once(overhead: ModuleType, tmp_path: Path) -> None:
+    spans = [("00:10.0", "00:14.0"), ("00:11.0", "00:12.0"), ("00:13.5", "00:16.0"), ("05:00.0", "05:01.0")]
+    for number, (begin, end) in enumerate(spans):
+        executed(tmp_path / f"{number}.ipynb", begin, end, 1.0)
+    assert overhead.covered_s(list(tmp_path.iterdir())) == 7.0  # 10 to 16, and one second of a later call
+    assert overhead.covered_s([]) == 0.0
+
+
+def executed(path: Path, begin: str, end: str, duration: float) -> None:
+    """A notebook as papermill leaves it."""
+    day = "2026-01-02T03:"
+    noted = {"start_time": f"{day}{begin}+00:00", "end_time": f"{day}{end}+00:00", "duration": duration}
+    path.write_text(json.dumps({"cells": [], "metadata": {"papermill": noted}}))
