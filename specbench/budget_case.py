@@ -43,10 +43,6 @@ class Case:
     def allocation(self, pools: Pools) -> Allocation:
         return allocate(self.settings, self.slot, self.cell, pools)
 
-    @property
-    def unread_host(self) -> bool:
-        return self.settings.gpu.is_host and self.start.basis == "config"
-
     def slack_bytes(self, solved: Solved, pre: int, draft_weights: int) -> int:
         """Free when every pool stands: `post` less the pools, and less the draft where it loads later."""
         kept_back = multimodal_reserve_gib(self.settings)
@@ -57,11 +53,11 @@ class Case:
     def slack(self) -> Interval | None:
         """Over every point whose pools stand; None when those of the likely one do not.
 
-        None also for a host whose memory nobody has read yet: what its pools leave free is then anybody's guess.
+        None also for a host: what it has free changes with everything that runs there.
         """
         if self.span.point.pools.refusal is not None or self.start.draft_weights is None:
             return None
-        if self.unread_host:
+        if self.settings.gpu.is_host:
             return None
         pre, draft = self.start.free.pre, self.start.draft_weights
         standing = [solved for solved in self.span.all if solved.pools.refusal is None]

@@ -7,6 +7,9 @@ from .budget_types import PredictedTerm
 from .terms import Term
 from .units import Interval, format_gib
 
+#: Of a host the engine logs what is available at a moment: weights are the difference of two such figures.
+_SHARED = "what a host has free changes with everything that runs there, and so does what the engine logs of it"
+
 
 def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
     resolved = case.settings
@@ -21,6 +24,9 @@ def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
     loaded = "config.json; CUDACachingAllocator"
     weights, draft = case.start.weights, case.start.draft_weights
     why = "not predicted: the config does not tell the tensors of this checkpoint or split"
+    if resolved.gpu.is_host:
+        weights = draft = None
+        why = f"not predicted: {_SHARED}"
     add("weights", weights, shapes if weights else why, _on_a_rank(resolved.target.name, weights, tp), loaded)
     if resolved.draft is None:
         add("draft_weights", Interval.exact(0), "no draft model", "0 B", loaded)
@@ -30,8 +36,8 @@ def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
         add(term, *_pool_term(case, term))
     add("graphs", None, "not predicted: CUDA graphs depend on kernels and captured sizes; the log tells")
     if slack is None:
-        unread = "the memory of the host is not known before it is logged"
-        lacking = unread if case.unread_host else "the start is refused, or the draft's weights are not known"
+        unknown = "the start is refused, or the draft's weights are not known"
+        lacking = _SHARED if resolved.gpu.is_host else unknown
         add("slack", None, f"not predicted: {lacking}")
     else:
         later = "" if resolved.rule.draft_loads_first else ", less the draft's weights"

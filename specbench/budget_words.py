@@ -69,7 +69,7 @@ def engine_error(case: Case, verdict: Verdict) -> str | None:
 def _loaded_otherwise(case: Case) -> str | None:
     """A sentence when measured free memory fell by another amount than the weights explain."""
     weights, draft = case.start.weights, case.start.draft_weights
-    if case.start.basis != "measured" or weights is None or draft is None:
+    if case.start.basis != "measured" or weights is None or draft is None or case.settings.gpu.is_host:
         return None
     first = case.settings.rule.draft_loads_first
     expected = Interval(*(w + (d if first else 0) for w, d in zip(_bounds(weights), _bounds(draft), strict=True)))
