@@ -19,8 +19,8 @@ from .runclock import RunClock
 
 #: Seconds between two looks while starting: at rest, and for `_STIR_S` after a line came. Later: `_SLOW_S`.
 _REST_S, _QUICK_S, _STIR_S, _SLOW_S = 0.01, 0.002, 1.0, 0.1
-#: Some 300 kB compressed. What is beyond has the engine's own stamps.
-_MOST_LINES = 50_000
+#: Some 200 kB compressed. What is beyond has the engine's own stamps.
+_MOST_LINES = 30_000
 _PIECE_BYTES = 1 << 20
 #: Of a line without end, such as a progress bar, this much is passed on.
 _LONGEST = 1 << 16

@@ -5,7 +5,7 @@
       command.json            exact argument list of the engine (or of the replay)
       env.json                schema, versions, machine, hashes of the inputs, what was replayed
       server.log | .gz        untouched bytes
-      requests.jsonl          a RequestTrace per line
+      requests.jsonl | .gz    a RequestTrace per line
       probes.jsonl            single HTTP exchanges with whole bodies (imported records)
       gpu.csv | .gz           NVML samples
       log_times.csv.gz        when each line of the log was seen
@@ -144,7 +144,8 @@ class RunRecord:
 
     @cached_property
     def _requests(self) -> tuple[RequestTrace, ...]:
-        return tuple(_read_lines(self.folder / "requests.jsonl", RequestTrace))
+        packed = self.folder / "requests.jsonl.gz"
+        return tuple(_read_lines(packed if packed.is_file() else self.folder / "requests.jsonl", RequestTrace))
 
     def requests(self) -> tuple[RequestTrace, ...]:
         """Every request in the order of sending, warm-up included. Empty: nothing was sent (load only)."""
@@ -326,7 +327,7 @@ def _read_lines(file: Path, kind: type[Any]) -> Iterable[Any]:
         return
     number = 0
     try:
-        with file.open(encoding="utf-8") as lines:
+        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):  # noqa: B007  (told in the message)
                 if line.strip():
                     yield kind.model_validate_json(line)
@@ -334,8 +335,9 @@ def _read_lines(file: Path, kind: type[Any]) -> Iterable[Any]:
         raise RecordError(f"{file}: not UTF-8: {_one_line(error)}") from None
     except ValidationError as error:
         raise RecordError(f"{file}: line {number}: {_one_line(error)}") from None
-    except OSError as error:
-        raise RecordError(f"{file}: cannot be read: {error.strerror or error}.\nThe record is damaged.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise RecordError(f"{file}: cannot be read: {reason}.\nThe record is damaged.") from None
 
 
 def _gpu_sample(row: Mapping[str, str]) -> GpuSample:

@@ -19,6 +19,7 @@ from .errors import RecordError
 from .folder_lock import hold
 from .params import dump_run
 from .record import PARTIAL, RunRecord, make_folder
+from .record_size import fit_log, fit_requests
 from .record_types import (
     GPU_COLUMNS,
     LOG_COLUMNS,
@@ -33,8 +34,6 @@ from .record_types import (
 )
 from .redaction import Redaction
 
-#: A larger log is stored compressed.
-_COMPRESS_FROM_BYTES = 8 * 2**20
 #: A longer table is stored compressed.
 _COMPRESS_TABLE_FROM = 200_000
 
@@ -55,6 +54,7 @@ class RecordWriter:
         make_folder(self.folder)
         self._lock: int | None = hold(self.folder)  # as long as this process lives, the record is not given up
         self._done = False
+        self._left_out: list[str] = []  # for the record's notes
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -79,7 +79,9 @@ class RecordWriter:
         self._json("env.json", {"schema": SCHEMA, **env})
 
     def requests(self, traces: Iterable[RequestTrace]) -> None:
-        self._text("requests.jsonl", "".join(f"{trace.model_dump_json()}\n" for trace in traces))
+        content, large, note = fit_requests(list(traces))
+        self.text("requests.jsonl", content, compress=large)
+        self._left_out += [note] if note else []
 
     def probes(self, probes: Iterable[Probe]) -> None:
         self._text("probes.jsonl", "".join(f"{probe.model_dump_json()}\n" for probe in probes))
@@ -102,7 +104,10 @@ class RecordWriter:
 
     def finish(self, status: RunStatus) -> RunRecord:
         """Writes the status, forces everything to disk and renames the folder to its final name."""
-        self._compress_log()
+        log = fit_log(self.log_path)
+        left_out = (*self._left_out, *([log] if log else []))
+        if left_out:
+            status = status.model_copy(update={"notes": (*status.notes, *left_out)})
         self._text("status.json", status.model_dump_json(by_alias=True, indent=1) + "\n")
         for file in self.folder.iterdir():
             _fsync(file)
@@ -122,13 +127,6 @@ class RecordWriter:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _compress_log(self) -> None:
-        if not self.log_path.is_file() or self.log_path.stat().st_size < _COMPRESS_FROM_BYTES:
-            return
-        with self.log_path.open("rb") as plain, gzip.GzipFile(f"{self.log_path}.gz", "wb", mtime=0) as packed:
-            shutil.copyfileobj(plain, packed)
-        self.log_path.unlink()
 
     def _table(
         self,

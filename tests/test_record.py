@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench import record_writer
+from specbench import record_size
 from specbench.config import RunConfig
 from specbench.errors import RecordError
 from specbench.record import RunRecord, new_run_folder, unfinished
@@ -77,7 +77,7 @@ def test_a_record_reads_back_equal_from_the_run_folder_and_from_its_own(tmp_path
 
 
 def test_a_large_log_is_stored_compressed_and_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_writer, "_COMPRESS_FROM_BYTES", 100)
+    monkeypatch.setattr(record_size, "_COMPRESS_LOG_FROM", 100)
     record = write(tmp_path, b"line\r\n" * 50)
     assert record.log_path.name == "server.log.gz"
     assert gzip.decompress(record.log_path.read_bytes()) == record.log_bytes() == b"line\r\n" * 50
