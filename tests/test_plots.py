@@ -327,15 +327,18 @@ def test_a_run_that_never_decoded_has_a_note(ax: Axes) -> None:
 def test_gpu_memory_is_in_gib(ax: Axes) -> None:
     samples = pd.DataFrame(
         {
-            "time_s": pd.array([0.0, 1.0], dtype="Float64"),
-            "gpu": ints(0, 0),
-            "used_bytes": ints(GIB, 3 * GIB),
-            "total_bytes": ints(4 * GIB, 4 * GIB),
+            "time_s": pd.array([0.0, 1.0, 50.0], dtype="Float64"),
+            "phase": pd.array(["before", "start", "warmup"], dtype="string"),
+            "gpu": ints(0, 0, 0),
+            "used_bytes": ints(GIB, 3 * GIB, 3 * GIB),
+            "total_bytes": ints(4 * GIB, 4 * GIB, 4 * GIB),
         }
     )
     plots.gpu_memory(samples, ax=ax)
-    assert list(ax.lines[0].get_ydata()) == [1.0, 3.0]
+    assert list(ax.lines[0].get_ydata()) == [1.0, 3.0, 3.0]
     assert legend(ax) == ["GPU 0", "card"]
+    assert [line.get_xdata()[0] for line in ax.lines[2:]] == [0.0, 1.0, 50.0]  # where phases begin
+    assert [text.get_text() for text in ax.texts] == ["start"]  # the others are too short for their names
 
 
 def test_theme_is_the_only_thing_that_changes_settings() -> None:
