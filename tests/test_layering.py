@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "judge": (
         "gputrace",
         "freeread",
+        "freeread_rank",
         "offset_rows",
         "judge",
         "client_limit",
