@@ -224,6 +224,23 @@ def test_a_draft_that_loads_before_the_pools_counts(tmp_path: Path) -> None:
     assert (slots, requests) == (Interval.exact(8), Interval.exact(1))
 
 
+def test_a_level_that_was_seen_once_on_the_way_down_was_not_read(tmp_path: Path) -> None:
+    """A moment at 2 MiB less, just before the line that ends the distributed init: within its rounding too."""
+    levels = [*BEFORE[:4], (50.5495, 620), (50.5505, 688), *NOSPEC[len(BEFORE) :]]
+    found = measured_offsets(nospec(tmp_path, levels=levels))
+    assert isinstance(found, MeasuredOffsets), found
+    assert found.pre == Interval.exact(int(PRE_MIB * MIB))
+
+
+def test_a_pool_whose_end_no_sample_saw_is_found_all_the_same(tmp_path: Path) -> None:
+    """Between two samples the rest of the state pool and the KV pool were allocated."""
+    levels = [level for level in NOSPEC if level[0] != 54.002]
+    moments = NOSPEC_LINES | {"Mamba Cache is allocated": 54.011}
+    found = measured_offsets(nospec(tmp_path, levels=levels, moments=moments))
+    assert isinstance(found, MeasuredOffsets), found
+    assert found.post == Interval.exact(int(LOADED_MIB * MIB))
+
+
 def test_two_levels_that_both_may_have_been_read_give_an_interval(tmp_path: Path) -> None:
     """20 MiB (a segment of the allocator) are taken 30 ms before the pools, and the level rests: either was read."""
     levels = [*NOSPEC[:9], (53.97, used(LOADED_MIB) + 20), *((t, u + 20) for t, u in NOSPEC[9:11]), *NOSPEC[11:]]
