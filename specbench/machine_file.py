@@ -65,7 +65,7 @@ def placed(campaign: Campaign, machine: str | Path | None) -> Campaign:
 
 
 def place(config: RunConfig, places: Places, where: str = "--machine") -> RunConfig:
-    """`config` with what this machine has: a replay starts no engine and stays as it is.
+    """`config` with what this machine has: what starts no engine stays as it is.
 
     ConfigError (two lines): no engine of the version that is asked for.
     """

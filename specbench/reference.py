@@ -28,6 +28,18 @@ points:                            # further points; `params` replaces the base,
   - {name: no-radix, memory.disable_radix_cache: true, memory.mamba_radix_cache_strategy: auto}
   - {params: recordings/nospec_r4.yaml}
 ```
+
+Where a machine has its engines and models is no part of a params file. A machine file tells it
+(`specbench run PARAMS --machine FILE`): it fills `engine.python`, `engine.env` and `engine.model_paths` where the
+params file states none, the engine by its version, the models by their names. Values are taken as they are.
+
+```yaml
+engines:
+  "0.5.12": {python: /opt/sglang-0.5.12/bin/python}
+  "0.5.16": {python: /opt/sglang-0.5.16/bin/python, env: {CUDA_HOME: /usr/local/cuda-13.0}}
+models:
+  Qwen/Qwen3.6-27B: /data/models/Qwen3.6-27B       # a folder with config.json, weights and tokenizer
+```
 """
 
 

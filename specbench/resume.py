@@ -26,7 +26,11 @@ from .terms import Outcome
 
 #: Keys that say how and where a server is reached, not what it is.
 _PLACES = frozenset(
-    f"engine.{key}" for key in ("python", "model_paths", "host", "port", "ready_timeout_s", "replay_speed")
+    f"engine.{key}"
+    for key in (
+        *("python", "model_paths", "host", "port", "ready_timeout_s", "replay_speed"),
+        *("attach_log", "api_key_env"),
+    )
 )
 #: A failure is a result: it is repeated only when that is asked for.
 FAILED: frozenset[Outcome] = frozenset({"refused", "crashed", "timed_out", "unanswered"})

@@ -54,7 +54,8 @@ def expectations(campaign: str, ahead: Outlook) -> None:
         if standing.why:
             _say(console, standing.why)
         _say(console, _why(cost))
-        console.print(Text(_shell(ahead.placed[standing.config.name]), style="dim"), soft_wrap=True, highlight=False)
+        if cost.config.engine.attach is None:
+            console.print(Text(_shell(cost.config), style="dim"), soft_wrap=True, highlight=False)
 
 
 def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
@@ -157,6 +158,8 @@ def _shell(config: RunConfig) -> str:
 
 
 def _command(config: RunConfig) -> list[str]:
+    if config.engine.attach is not None:
+        return []  # it runs already
     argv = server_argv(config, config.engine.host, config.engine.port or 0)
     if config.engine.port is None:
         argv[argv.index("--port") + 1] = "PORT"  # a free one, when it starts

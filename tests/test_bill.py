@@ -1,0 +1,210 @@
+"""What a campaign will cost: by recorded starts, predicted requests at once, and the folder's own runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from specbench.bill import Clock, bill, pages_s
+from specbench.cli import app
+from specbench.config import RunConfig
+from specbench.params import load_campaign, load_run
+from specbench.paths import DATA
+from specbench.record import RunRecord
+from specbench.record_types import RunStatus
+from specbench.record_writer import RecordWriter
+
+ROOT = Path(__file__).parent.parent
+RECORDS = ROOT / "tests" / "records"
+DURATIONS = yaml.safe_load((DATA / "durations.yaml").read_text())
+#: Seconds from the process's start to the first use of the GPU, less the half second from there to load_begin.
+IMPORTS_S = {"cal_0512_dflash_r1": 50.3, "smoke_dflash_r4": 52.8}
+
+
+def config(version: str = "0.5.16", /, **changes: Any) -> RunConfig:
+    run = load_run(ROOT / "params" / "h200" / f"{version}.yaml")
+    return run.replace({key.replace("__", "."): value for key, value in changes.items()})
+
+
+@pytest.mark.parametrize("row", DURATIONS["starts"], ids=lambda row: row["source"].split()[0])
+def test_the_starts_are_those_of_the_records(row: dict[str, Any]) -> None:
+    record = RunRecord.open(RECORDS / row["source"].split()[0])
+    assert (record.config.engine.version, record.config.gpu.count) == (row["version"], row["gpus"])
+    imports_s = 0.0
+    if "dist_begin" in record.status.marks:  # its clock began with the first use of the GPU
+        imports_s = {"0.5.12": 50.3, "0.5.16": 52.8}[row["version"]]
+    assert record.status.ready_s is not None
+    assert row["seconds"] == pytest.approx(record.status.ready_s + imports_s, abs=0.06)
+    off = record.config.engine.args.get("disable-cuda-graph") is True
+    assert row["cuda_graphs"] is not off
+
+
+@pytest.mark.parametrize(("name", "seconds"), IMPORTS_S.items())
+def test_the_time_of_imports_is_that_of_the_records(name: str, seconds: float) -> None:
+    marks = RunRecord.open(RECORDS / name).status.marks
+    assert "dist_begin" not in marks
+    assert marks["load_begin"] == pytest.approx(seconds, abs=0.05)
+
+
+def test_a_workload_takes_as_many_rounds_as_requests_do_not_fit() -> None:
+    clock = Clock()
+    # 8 predicted at once: 1 + 8 clients in two rounds of 64 tokens at 0.0192 s, warm-up of 16; 17 prompts of 1,024
+    nospec = config(speculative={"algorithm": "none"}, memory__max_running_requests=8)
+    nospec = nospec.replace({"workload": {"concurrency": [1, 8], "requests": [1, 8], "output_tokens": 64, "warmup": 8}})
+    assert clock.cost(nospec).workload_s == pytest.approx((64 + 64 + 16) * 0.0192 + 17 * 1024 / 5000)
+    # 1 predicted at once: 8 + 1 + 8 rounds
+    capped = config(memory__max_running_requests=8)
+    capped = capped.replace({"workload": {"concurrency": [1, 8], "requests": [1, 8], "output_tokens": 64, "warmup": 8}})
+    assert clock.cost(capped).workload_s == pytest.approx((64 + 8 * 64 + 8 * 16) * 0.0312 + 17 * 1024 / 5000)
+
+
+def test_a_refusal_costs_its_start_and_no_requests() -> None:
+    cost = Clock().cost(config("0.5.12", memory__max_running_requests=8))
+    assert (cost.verdict, cost.start_s, cost.workload_s) == ("refused", 116.1, 0.0)
+
+
+def test_kernels_are_compiled_once_per_version() -> None:
+    told = bill([config(), config(), config("0.5.12"), config("0.5.12")])
+    assert [cost.start_s for cost in told.costs] == [137.5, 66.3, 116.1, 66.3]
+    kind = "compiled kernels and CUDA graphs"
+    assert told.notes == (f"no recorded start of 0.5.12 with {kind}: taken as that of 0.5.16 with {kind}",)
+
+
+def test_what_is_not_known_is_said() -> None:
+    later = config(engine__version="0.5.20", model="Qwen/Qwen3.5-27B", speculative={"algorithm": "none"})
+    del_format = {key: value for key, value in later.engine.args.items() if key != "load-format"}
+    notes = bill([later.replace({"engine.args": del_format})]).notes
+    assert notes[0].startswith(
+        "no recorded start of 0.5.20 with kernels to compile and CUDA graphs: taken as that of 0.5.16 "
+    )
+    assert "the recorded starts read no weights from disk: add the time that this machine needs for it" in notes
+    assert "Qwen/Qwen3.5-27B on h200: taken as Qwen/Qwen3.6-27B on h200" in notes
+
+
+def test_several_gpus_count_each() -> None:
+    told = bill([config(gpu={"name": "h200", "count": 2}, parallel={"tp_size": 2})])
+    assert told.costs[0].start_s == 128.6
+    assert told.gpu_s == pytest.approx(2 * told.held_s)
+
+
+def test_runs_of_the_folder_are_the_better_clock(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a" / "record") as writer:
+        writer.config(config())
+        writer.command(["python"])
+        writer.env({})
+        writer.log_path.write_text("", encoding="utf-8")
+        phases = {"start": 81.5, "conc1-in1024": 4.0, "stop": 5.0}
+        record = writer.finish(
+            RunStatus(status="served", origin="measured", reason="test", ready_s=81.5, phases=phases)
+        )
+    clock = Clock(tmp_path)
+    assert clock.cost(config()).start_s == 81.5
+    assert (
+        clock.cost(config(engine__args={"disable-cuda-graph": True})).start_s == 64.8
+    )  # another kind; kernels are warm
+    assert clock.cost(config("0.5.12")).start_s == 116.1
+    assert clock.cost(config()).beside_s == 15
+    clock.saw(record, wall_s=96.5)  # 11 s of it were neither start nor requests
+    assert clock.cost(config()).beside_s == 11.0
+
+
+def test_a_replay_takes_what_was_recorded_by_its_speed_and_no_gpu() -> None:
+    replay = load_run(ROOT / "params" / "recordings" / "dflash_r8.yaml", ["engine.replay_speed=2.0"])
+    told = bill([replay])
+    assert told.costs[0].start_s == pytest.approx(8.63 / 2)
+    assert (told.starts, told.gpu_s) == (0, 0.0)
+    assert bill([replay.replace({"engine.replay_speed": "instant"})]).costs[0].start_s == 0.0
+
+
+def test_pages_are_written_several_at_a_time() -> None:
+    assert (pages_s(15, 4), pages_s(15, 1), pages_s(0, 4)) == (32.0, 120.0, 0.0)
+
+
+# ── the campaign that is run on a GPU ────────────────────────────────────────────────────────────────────────────────
+
+EXPECTED = {
+    "story-4": ("serves", 24, 4),
+    "story-8": ("refused", 2, 0),
+    "dflash-8": ("capped", 8, 1),
+    "dflash-8-full-card": ("capped", 37, 7),
+    "dflash-8-full-card-40-slots": ("serves", 40, 8),
+    "dflash-4": ("capped", 8, 1),
+    "dflash-4-no-radix": ("serves", 4, 4),
+    "dflash-4-20-slots": ("serves", 20, 4),
+    "nextn-4-full-card": ("serves", 85, 4),
+    "too-long": ("serves", 45, 4),
+    "no-speculation-8": ("serves", 45, 8),
+    "no-speculation-4": ("serves", 45, 4),
+    "no-speculation-8-full-card": ("serves", 165, 8),
+    "story-6": ("capped", 13, 3),
+}
+
+
+def machine(folder: Path) -> Path:
+    for name in ("target", "draft"):
+        (folder / name).mkdir()
+    file = folder / "machine.yaml"
+    file.write_text(
+        'engines: {"0.5.12": {python: /opt/old, env: {API_KEY: hush}}, "0.5.16": {python: /opt/new}}\n'
+        "models: {Qwen/Qwen3.6-27B: target, z-lab/Qwen3.6-27B-DFlash: draft}\n"
+    )
+    return file
+
+
+def test_the_campaign_of_the_gpu_is_predicted_and_billed_without_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["run", str(ROOT / "params" / "h200.yaml"), "--machine", str(machine(tmp_path)), "--out", str(out)]
+    done = CliRunner().invoke(app, [*arguments, "--dry-run", "--json"])
+    assert done.exit_code == 0, done.output
+    assert not out.exists()
+    data = json.loads(done.stdout)
+    assert data["bill"]["starts"] == 14
+    assert 15 < data["bill"]["gpu_minutes"] == data["bill"]["gpu_held_minutes"] < 26
+    found = {
+        run["name"]: (
+            run["expected"],
+            run["limits"]["state_slots"]["point"],
+            run["limits"]["running_requests"]["point"],
+        )
+        for run in data["runs"]
+    }
+    assert found == EXPECTED
+    commands = {run["name"]: run["command"] for run in data["runs"]}
+    story = commands["story-8"]
+    assert story[:3] == ["/opt/old", "-m", "sglang.launch_server"]
+    assert story[story.index("--model-path") + 1] == str(tmp_path / "target")
+    assert story[story.index("--mem-fraction-static") + 1].startswith("0.508")
+    assert story[story.index("--port") + 1] == "PORT"
+    assert {"--disable-piecewise-cuda-graph", "--load-format"} <= set(story)
+    assert "--disable-prefill-cuda-graph" in commands["dflash-8"]
+    assert "--mamba-scheduler-strategy" not in commands["dflash-8"]
+
+
+def test_the_bill_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    params = str(ROOT / "params" / "h200.yaml")
+    done = CliRunner().invoke(app, ["run", params, "--machine", str(machine(tmp_path)), "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("h200: 14 configurations to run, 14 starts: about ")
+    assert "dflash-8-full-card: about " in done.stdout
+    assert "expected to be capped at 7 of 8" in done.stdout
+    assert "expected to be refused (0 of 8)" in done.stdout
+    assert "no recorded token times of NEXTN: taken as DFLASH's" in done.stdout
+    assert "hush" not in done.stdout and "API_KEY='…'" in done.stdout
+
+
+def test_the_prompts_that_are_too_long_are_so_by_one() -> None:
+    campaign = load_campaign(ROOT / "params" / "h200.yaml")
+    run = next(run for run in campaign.runs if run.name == "too-long")
+    fits, pool, context = run.workload.input_tokens
+    tokens, out = run.memory.max_total_tokens, run.workload.output_tokens
+    assert tokens is not None and run.memory.context_length is not None
+    # SGLang 0.5.16: a prompt must be shorter than tokens - 1 - 5, and with its answer than the pool less one
+    assert fits + out + 1 == tokens - 1
+    assert pool == tokens - 6
+    assert context + out == run.memory.context_length + 1
