@@ -58,8 +58,8 @@ def starting(log: Path) -> bool:
 
 
 def decoding(log: Path) -> bool:
-    """A request of the workload is being answered; the engine's own warm-up is too short for such a line."""
-    return "Decode batch" in text(log)
+    """A request of the workload is being answered: after the engine's own warm-up, which decodes too."""
+    return "Decode batch" in text(log).partition("fired up and ready")[2]
 
 
 def engine_of(mark: str) -> list[psutil.Process]:
