@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -131,6 +132,32 @@ def test_a_real_engine_is_measured_by_this_machines_clock(tmp_path: Path, monkey
     unread = {"algorithms": None, "flags": None, "known_from": known_from, "plugins": []}
     assert record.env["engine"]["capabilities"] == unread
     assert record.status.notes[0].startswith("ANOTHER CARD: this machine has NVIDIA L4 (23,034 MiB); ")
+
+
+def test_what_a_real_start_leaves_of_its_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log's lines with their moments, the parts of the start, /metrics, the cache and the client, on one clock."""
+    monkeypatch.setattr(machine, "gpus", lambda: one_card("NVIDIA H200", 143771))
+    told: list[str] = []
+    record = run(
+        real_start(stand_in(tmp_path, "0.5.16")), tmp_path / "run", progress=lambda phase, *_: told.append(phase)
+    )
+    status, capture = record.status, record.env["capture"]
+    arrivals = record.log_arrivals()
+    assert [a.line for a in arrivals] == list(range(1, record.log_bytes().count(b"\n") + 1))
+    assert all(later.t_s >= a.t_s for a, later in itertools.pairwise(arrivals))
+    lines = record.log_bytes().split(b"\n")
+    assert all(record.log_bytes()[a.offset :].startswith(lines[a.line - 1][:80]) for a in arrivals)
+    assert next(iter(status.stages)) == "importing"
+    assert status.stages.keys() >= {"loading weights", "allocating pools", "the engine's own warm-up"}
+    assert sum(status.stages.values()) == pytest.approx(status.ready_s, abs=5.0)
+    assert 0 < status.marks["load_begin"] <= status.marks["fired_up"]
+    assert any(phase.startswith("start: importing (") for phase in told)
+    assert {sample.phase for sample in record.metric_samples()} >= {"ready"}
+    assert any(sample.name == "max_total_num_tokens" for sample in record.metric_samples())
+    assert capture["metrics"].startswith("/metrics ")
+    (step,) = status.caches
+    assert status.caches[step].flushed
+    assert "--enable-metrics" in record.command()
 
 
 def test_an_engine_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
