@@ -121,7 +121,10 @@ class Rank:
             raise UnknownError("no level of memory fits what the log says the distributed init used")
         # What was sampled once, on the way down, stood after the reading: two driver calls and a line take longer.
         standing = [level for level in fitting if level.held_s >= _STEP_S] or fitting
-        return _interval([level.free_bytes for level in standing], standing[-1].free_bytes)
+        last, at = standing[-1], self._at(line)
+        if at.t_s - at.within_s - last.begin_s >= _STEP_S:  # … and it stood already while the line was made
+            return Interval.exact(last.free_bytes)
+        return _interval([level.free_bytes for level in standing], last.free_bytes)
 
     def _post(self, loaded: int, first_pool: int) -> Interval:
         """The level just before the first pool: the last at rest from which the pool's bytes could still be taken."""
@@ -129,17 +132,24 @@ class Rank:
         left = self._stood(first_pool)
         pool, beside = self._pool(first_pool)
         taken = Interval(pool.bytes - pool.resolution_bytes, pool.bytes, pool.bytes + pool.resolution_bytes + beside)
-        levels = self._trace.between(self._told_at(loaded), pool_at.t_s)
-        candidates = [level for level in levels if _became(level, taken, left)] or [
-            level for level in levels if _passed(level, taken, left)
-        ]
+        told_s = self._told_at(loaded)
+        levels = self._trace.between(told_s, pool_at.t_s)
+        candidates = [level for level in levels if _became(level, taken, left)]
+        if not candidates:  # then every step on the way down may have been the last before the pool: rather one at rest
+            passed = [level for level in levels if _passed(level, taken, left)]
+            candidates = [level for level in passed if level.held_s >= _RESTS_S][-1:] or passed
         read_before = self._sized(loaded, first_pool)
         if read_before is not None:
             known = {level.free_bytes for level in self._stood(read_before)}
             candidates = [level for level in candidates if level.free_bytes in known] or candidates
         if not candidates:
             raise UnknownError("no level of memory fits the sizes that the log gives for the first pool")
-        standing = [level for level in candidates if level.held_s >= _STEP_S] or candidates
+        # SGLang empties its allocator's cache when it reads: what was free before that was not read. The first such
+        # reading is the one for the line about loading.
+        freed = [later for level, later in pairwise(levels) if later.free_bytes > level.free_bytes]
+        candidates = [level for level in candidates if level.begin_s >= _last_of(freed, candidates)]
+        emptied = [level for level in freed if level.begin_s > told_s]
+        standing = [level for level in candidates if level.held_s >= _STEP_S or level in emptied] or candidates
         last = standing[-1]
         if len(standing) == 1 or last.held_s >= _RESTS_S:
             return Interval.exact(last.free_bytes)
@@ -221,6 +231,11 @@ class Rank:
         return nearest if abs(nearest) < _COUNTING else None
 
 
+def _last_of(freed: Sequence[Level], candidates: Sequence[Level]) -> float:
+    """When the last of `candidates` began that is in `freed`; before all time: none is."""
+    return max((level.begin_s for level in candidates if level in freed), default=float("-inf"))
+
+
 def _became(level: Level, taken: Interval, left: Sequence[Level]) -> bool:
     """Whether one of the levels that were left is this one less `taken`."""
     return any(taken.low <= level.free_bytes - stood.free_bytes <= taken.high for stood in left)
@@ -230,7 +245,7 @@ def _passed(level: Level, taken: Interval, left: Sequence[Level]) -> bool:
     """Whether memory passed this level less `taken` on its way down, unseen: the next pool came before a sample."""
     later = [stood.free_bytes for stood in left if stood.begin_s >= level.begin_s]
     return any(
-        second <= level.free_bytes - taken.low and level.free_bytes - taken.high <= first < level.free_bytes
+        second <= level.free_bytes - taken.low and level.free_bytes - taken.high <= first <= level.free_bytes
         for first, second in pairwise(later)
     )
 
