@@ -36,6 +36,9 @@ _FLUSH_TIMEOUT_S = 60.0
 _FLUSH_BYTES = 4096
 _STATE_TIMEOUT_S = 10.0
 _STATE_BYTES = 4 * 2**20
+#: aiohttp lets go of a TLS connection before both sides have said goodbye; without this time its socket is never closed
+#: (its documentation: "Graceful shutdown").
+_TLS_GOODBYE_S = 0.25
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +109,8 @@ class _Sender:
     async def _steps(self, http: Any) -> None:
         # A connection per request, as the recorded client had: a kept one may be closed by the server at any moment.
         # aiohttp's own context is of the time when it was imported, and knows no SSL_CERT_FILE that was set since.
-        tls = ssl.create_default_context() if self._url.startswith("https:") else True
+        encrypted = self._url.startswith("https:")
+        tls = ssl.create_default_context() if encrypted else True
         connector = http.TCPConnector(limit=0, force_close=True, ssl=tls)
         async with http.ClientSession(connector=connector, read_bufsize=2**20, headers=self._headers) as session:
             for step in steps_of(self._workload):
@@ -126,6 +130,8 @@ class _Sender:
                 finally:
                     self._result.client[step.name] = _cost(meter.stop(self._chunks))
                 self._result.phases[step.name] = round(time.perf_counter() - began, 6)
+        if encrypted:
+            await asyncio.sleep(_TLS_GOODBYE_S)
 
     async def _flush(self, session: aiohttp.ClientSession) -> tuple[bool, str]:
         """Whether the engine says that it did, and its answer."""

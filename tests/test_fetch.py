@@ -73,5 +73,5 @@ def test_a_head_that_drips_ends_with_the_time() -> None:
 
 def test_nobody_and_nonsense_are_no_answer() -> None:
     with server(lambda connection: connection.sendall(b"\x00\xff garbage\r\n\r\n")) as port:
-        assert fetch.get("127.0.0.1", port, "/x", timeout_s=5) == fetch.Fetched()
-    assert fetch.get("127.0.0.1", port, "/x", timeout_s=5) == fetch.Fetched()
+        assert fetch.get("127.0.0.1", port, "/x", timeout_s=60) == fetch.Fetched(why="BadStatusLine")
+    assert fetch.get("127.0.0.1", port, "/x", timeout_s=60) == fetch.Fetched(why="connection refused")
