@@ -57,7 +57,7 @@ class Study:
 
     @property
     def served(self) -> int | None:
-        """Most requests seen running at once; 0: none was answered. None: nothing sent, or nothing of it logged."""
+        """Most requests running at once, as the engine says; 0: none was answered. None: it does not say."""
         return self.diagnosis.served
 
     @property

@@ -143,7 +143,7 @@ def test_the_headline_is_one_sentence(name: str, expected: str) -> None:
 def test_served_table_keeps_asked_predicted_resolved_and_served_apart() -> None:
     text = str(show.served_table(study(RECORDS / "dflash_r8")))
     row = next(line for line in text.splitlines() if line.startswith("running_requests"))
-    assert row.split() == ["running_requests", "8", "1", "1", "1"]
+    assert row.split() == ["running_requests", "8", "1", "1", "1", "(by", "decode", "line", "79)"]
     assert "resolved (recorded)" in text
     assert "predicted (from logged free memory)" in text
 

@@ -32,6 +32,8 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     console.print(_limits(diagnosis))
     if diagnosis.pools.ranks:
         console.print(_pools(diagnosis))
+    if diagnosis.served_source is not None:
+        console.print(Text(f"served at once: {diagnosis.served}, by {diagnosis.served_source}"))
     if diagnosis.serving is not None:
         console.print(_serving(diagnosis.serving, diagnosis.origin))
     if not diagnosis.findings and diagnosis.judged:

@@ -26,7 +26,7 @@ from ..paths import resolve
 from ..pools import report
 from ..reconcile import reconcile
 from ..record import RunRecord
-from ..record_types import GpuSample, RequestTrace
+from ..record_types import GpuSample, MetricSample, RequestTrace
 from ..sides import sides
 from ..terms import Basis, Limit, Origin, Status
 from .case import Case
@@ -34,6 +34,7 @@ from .fromlog import config_of_log
 from .rules_limits import capped, context_above_pool
 from .rules_serving import overflow, prefix_hits, queue_with_room, requests_failed, slow_first
 from .rules_start import failed
+from .running import most_at_once
 from .serving import serving
 from .types import Diagnosis, Finding, Remedy
 
@@ -74,6 +75,7 @@ def of_record(record: RunRecord) -> Diagnosis:
         source=str(record.folder),
         origin=record.origin,
         marked=marks(record),
+        metrics=_metrics(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
     seen = sides(case.budget, pools, log, record.server_info(), _samples(record), record.env)
@@ -84,6 +86,13 @@ def _samples(record: RunRecord) -> tuple[GpuSample, ...]:
     """A damaged table of samples costs NVML's side, not the diagnosis."""
     try:
         return record.gpu_samples()
+    except RecordError:
+        return ()
+
+
+def _metrics(record: RunRecord) -> tuple[MetricSample, ...]:
+    try:
+        return record.metric_samples()
     except RecordError:
         return ()
 
@@ -135,11 +144,13 @@ def _diagnosis(
     origin: Origin,
     assumptions: tuple[str, ...] = (),
     marked: tuple[str, ...] = (),
+    metrics: Sequence[MetricSample] = (),
 ) -> Diagnosis:
     findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
     seen = serving(case.log)
     sent, answered = (None, None) if case.bare else tally(case.requests)
-    running = seen.running_max if seen is not None else None
+    at_once = most_at_once(case.log, metrics)
+    none_answered = bool(sent and not answered)
     resolved: dict[Limit, int | None] = {
         "running_requests": case.pools.running_requests,
         "state_slots": case.pools.state_slots,
@@ -161,14 +172,15 @@ def _diagnosis(
             resolved=case.pools.running_requests,
             sent=sent,
             # A bare log: a decode line is an answer under way.
-            answered=running if case.bare else answered,
+            answered=(seen.running_max if seen else None) if case.bare else answered,
         ),
         config=case.config,
         requested={**case.pools.requested, "running_requests": case.asked_requests},
         resolved=resolved,
         sent=sent,
         answered=answered,
-        served=0 if sent and not answered else running,
+        served=0 if none_answered else (None if at_once is None else at_once.requests),
+        served_source=None if none_answered or at_once is None else at_once.source,
         serving=seen,
         log=case.log,
         pools=case.pools,

@@ -35,7 +35,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "outcome": diagnosis.outcome,
         "requested": dict(diagnosis.requested),
         "resolved": dict(diagnosis.resolved),
-        "served": {"running_requests": diagnosis.served},
+        "served": {"running_requests": diagnosis.served, "source": diagnosis.served_source},
         "serving": asdict(diagnosis.serving) if diagnosis.serving is not None else None,
         "pools": [_pool(pools) for pools in diagnosis.pools.ranks],
         "disagreements": list(diagnosis.pools.disagreements),

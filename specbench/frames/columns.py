@@ -47,7 +47,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("outcome", "string", "", "status, or capped: served with fewer at once than asked"),
         ("asked_requests", "Int64", "requests", "max_running_requests, as asked"),
         ("resolved_requests", "Int64", "requests", "max_running_requests, as the engine resolved it"),
-        ("served_requests", "Int64", "requests", "most requests seen running at once"),
+        ("served_requests", "Int64", "requests", "most requests running at once, as the engine says"),
         ("state_slots", "Int64", "slots", "as the engine resolved it"),
         ("kv_tokens", "Int64", "tokens", "as the engine resolved it"),
         ("predicted_requests", "Int64", "requests", "on the better basis"),

@@ -6,6 +6,7 @@ follow the record's origin and stand over every figure that was observed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 from .. import __version__
@@ -131,7 +132,7 @@ def served_table(study: Study) -> Shown:
                 Cell(text="not given", tone="muted") if asked.get(limit) is None else asked[limit],
                 interval_cell(predicted.value if predicted else None, "count"),
                 amount_cell(observed, "count"),
-                served_cell(study) if limit == "running_requests" else Cell(text=""),
+                _with_source(served_cell(study)) if limit == "running_requests" else Cell(text=""),
             ]
         )
     origin = study.record.origin
@@ -149,10 +150,14 @@ def served_cell(study: Study) -> Cell:
     if study.served == 0:
         return Cell(text="none", number=True, tone="bad")
     if study.served is not None:
-        return amount_cell(study.served, "count")
+        return replace(amount_cell(study.served, "count"), title=study.diagnosis.served_source)
     if study.outcome in ("refused", "timed_out"):
         return Cell(text="none", below="did not start", number=True, tone="bad")
     return Cell(text="not logged" if study.record.requests() else "nothing sent", tone="muted")
+
+
+def _with_source(cell: Cell) -> Cell:
+    return cell if cell.title is None else replace(cell, below=f"by {cell.title}")
 
 
 def _asked(study: Study) -> dict[Limit, int | None]:

@@ -12,6 +12,9 @@ import re
 #: GiB of free memory when the engine had started, not rounded (the log rounds it).
 AVAILABLE_AFTER_START = "startup_available_gpu_memory_gb"
 
+#: Requests in the running batch when it was last reported, which is with every decode and prefill line.
+RUNNING = "num_running_reqs"
+
 _OWN = "sglang:"
 _LINE = re.compile(r"sglang:([A-Za-z0-9_]{1,200})(?:\{([^\n]{0,2000})\})? ([^ \n]{1,40})")
 _LABEL = re.compile(r'([a-z_]{1,60})="((?:[^"\\]|\\.){0,400})"')
