@@ -78,7 +78,13 @@ class EngineSection(Section):
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="the port of the server; when left out: a free one"
     )
-    ready_timeout_s: Seconds = Field(900.0, description="the time in seconds after which a start counts as timed out")
+    ready_timeout_s: Seconds = Field(
+        900.0,
+        description=(
+            "the time in seconds after which a start counts as timed out; one whose log says that it failed, and which "
+            "hangs, is ended before"
+        ),
+    )
     enable_metrics: bool = Field(
         True, description="the engine's Prometheus metrics, which are recorded while it serves (--enable-metrics)"
     )

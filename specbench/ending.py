@@ -2,7 +2,7 @@
 
 served     became ready and ran until we stopped it
 refused    declined to start: an argument or sizing error, or out of memory while starting
-crashed    ended by itself after it was ready, or by an error of another kind while starting
+crashed    ended by itself after it was ready, or by an error of another kind while starting (or hung after that error)
 timed_out  was neither ready nor gone when the time was up, or was ended for a deadline
 """
 
@@ -45,13 +45,16 @@ def classify(
     failures: Sequence[Failure],
     answering: bool = True,
     timeout_s: float | None = None,
+    hung: bool = False,
 ) -> Ending:
-    """`failures` as read from the log, the first is the cause; `timeout_s` when the wait for readiness ran out.
+    """`failures` as read from the log, the first is the cause; `timeout_s` when the wait for readiness ran out; `hung`
+    when a start had failed by its log, its processes went on, and they were ended for that.
 
     `answering` is whether it was still healthy when the workload was done: a process can outlive its scheduler.
     """
     cause = _in_words(failures[0]) if failures else "the log names no cause"
     code = "" if exit_code is None else f" ({_code_in_words(exit_code)})"
+    code = " (it hung after its error, and was ended)" if hung else code
     if timeout_s is not None:
         return Ending(status="timed_out", exit_code=None, reason=f"not ready after {timeout_s:g} s; {cause}")
     if ready and not ended_by_itself and not answering:
@@ -62,7 +65,8 @@ def classify(
         return Ending(status="crashed", exit_code=exit_code, reason=f"ended while serving{code}: {cause}")
     if failures and (failures[0].kind in REFUSAL_KINDS or failures[0].phase == "arguments"):
         return Ending(status="refused", exit_code=exit_code, reason=f"refused to start{code}: {cause}")
-    return Ending(status="crashed", exit_code=exit_code, reason=f"ended while starting{code}: {cause}")
+    what = "failed" if hung else "ended"
+    return Ending(status="crashed", exit_code=exit_code, reason=f"{what} while starting{code}: {cause}")
 
 
 def _in_words(failure: Failure) -> str:

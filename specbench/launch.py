@@ -1,8 +1,8 @@
 """A server as a context manager: start it under the supervisor, wait until it is ready, end its whole tree.
 
-In: a RunConfig and where the log goes. Out: a `Server` that is ready, or that has ended, or that ran out of time: all
-three are results. Only a process that could not be started at all raises (LaunchError). With `engine.replay` the replay
-process is started instead of the engine; everything else is the same code.
+In: a RunConfig and where the log goes. Out: a `Server` that is ready, or that has ended, or that hangs after an error,
+or that ran out of time: all are results. Only a process that could not be started at all raises (LaunchError). With
+`engine.replay` the replay process is started instead of the engine; everything else is the same code.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from . import fetch, processes
 from .config import RunConfig
 from .ending import Ending, classify
 from .errors import ConfigError, LaunchError
+from .hanging import Hanging
 from .paths import folder_or_name, resolve
 
 #: Seconds between SIGTERM and SIGKILL. SGLang drains its requests and ends its workers in that time.
@@ -57,6 +58,7 @@ class Server:
         self.argv, self.host, self.port, self.log_path = tuple(argv), host, port, log_path
         self.headers: dict[str, str] = {}  # of every request to it
         self.ready = self.timed_out = False
+        self.hung = False  # failed while starting, by its log, and did not end
         self.answering = True  # still healthy when the workload was done
         self.ready_s: float | None = None
         self.exit_code: int | None = None  # None: alive, or ended by us
@@ -102,8 +104,13 @@ class Server:
         """The engine's process has not ended by itself."""
         return not self._ended.is_set()
 
-    def wait_ready(self, timeout_s: float, tick: Callable[[float], None] | None = None) -> None:
-        """Until /health answers 200, the process ends, or the time is up. LaunchError when it could not start."""
+    def wait_ready(
+        self, timeout_s: float, tick: Callable[[float], None] | None = None, hanging: Hanging | None = None
+    ) -> None:
+        """Until /health answers 200, the process ends, its log says that it failed and it hangs, or the time is up.
+
+        LaunchError when it could not start.
+        """
         while not self._ended.is_set():
             waited = time.perf_counter() - self._began
             health = self._health()
@@ -112,6 +119,9 @@ class Server:
                 return
             if waited >= timeout_s:
                 self.timed_out = True
+                return
+            if hanging is not None and hanging.failed(time.monotonic()):
+                self.hung = True
                 return
             if tick:
                 tick(waited)
@@ -173,6 +183,7 @@ class Server:
             answering=self.answering,
             failures=failures,
             timeout_s=timeout_s if self.timed_out else None,
+            hung=self.hung and self.exit_code is None,
         )
 
     def get(self, path: str, timeout_s: float = 20.0) -> fetch.Fetched:
@@ -263,7 +274,9 @@ def launch(
         gpus=() if config.engine.replay else gpus,
     )
     try:
-        server.wait_ready(min(config.engine.ready_timeout_s, ready_within_s), tick)
+        # Of a replay the pace is that of the recording, and it ends as that did.
+        hanging = None if config.engine.replay else Hanging(log_path, port)
+        server.wait_ready(min(config.engine.ready_timeout_s, ready_within_s), tick, hanging)
         yield server
         server.settle()
     finally:

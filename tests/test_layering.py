@@ -24,7 +24,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "record": ("folder_lock", "gpu_use", "redaction", "record_types", "record", "record_size", "record_writer"),
     "observe": (
-        *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "launch", "replay", "prompts", "client"),
+        *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "hanging", "launch", "replay"),
+        *("prompts", "client"),
         *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),

@@ -120,6 +120,7 @@ class Failure:
     rank: str
     line: int
     values: Mapping[str, Any] = field(default_factory=dict)  # figures of the message
+    ends: bool = False  # a process of the engine said that it ends by it, or nobody caught it; False: perhaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ class _Understanding:
             self._notices.append(notice)
 
     def _watchdog(self, kind: str, record: Record) -> None:
-        """A soft watchdog only reports; a hard one ends the server."""
+        """An error that is a line of its own. A soft watchdog only reports; a hard one ends the server."""
         if record.figures.get("soft"):
             self._note(_notice("soft_" + kind, record))
             return
@@ -207,7 +207,9 @@ class _Understanding:
         """An error that was caught and logged, after which the server became ready or went on serving."""
         batches = self._raw.start.batches
         last_sign = max(self._ready or 0, batches.decode.last_line or 0, batches.prefill.last_line or 0)
-        return failure.line in self._tracebacks.survivable and failure.line < last_sign
+        # An address that is in use may be tried again, or be another than that of the server.
+        may = failure.line in self._tracebacks.survivable or failure.kind == "port_in_use"
+        return may and failure.line < last_sign
 
     def _version_range(self) -> VersionRange:
         ranges = [record.versions for record in self._records] + self._raw.start.batches.versions

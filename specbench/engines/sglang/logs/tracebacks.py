@@ -139,7 +139,8 @@ class Tracebacks:
             phase = progress if phase == "arguments" else phase
         if not (chain.fatal or uncaught):
             self.survivable.add(line)
-        self._fail(chain, kind, phase, name.rpartition(".")[2] or None, text.strip(), line, values)
+        ends = chain.fatal or (uncaught and place is not None)
+        self._fail(chain, kind, phase, name.rpartition(".")[2] or None, text.strip(), line, values, ends=ends)
 
     def _fail(
         self,
@@ -150,9 +151,20 @@ class Tracebacks:
         text: str,
         line: int,
         values: dict[str, Any],
+        *,
+        ends: bool = True,
     ) -> None:
         self.failures.append(
-            Failure(kind=kind, phase=phase, exception=exception, text=text, rank=chain.rank, line=line, values=values)
+            Failure(
+                kind=kind,
+                phase=phase,
+                exception=exception,
+                text=text,
+                rank=chain.rank,
+                line=line,
+                values=values,
+                ends=ends,
+            )
         )
         self.evidence.setdefault(line, text)
 

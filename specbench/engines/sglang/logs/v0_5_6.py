@@ -84,6 +84,11 @@ FORMS: dict[str, Form] = {
         "notice:health_check_failed",
         "Health check failed. Server couldn't get a response from detokenizer for last {seconds:float} seconds",
     ),
+    # uvicorn's, which the engine gives its own time stamp
+    "cannot_bind": Form(
+        "failure:port_in_use",
+        "ERROR:    [Errno {errno:int}] error while attempting to bind on address ({address:text}): {why:text}",
+    ),
     "watchdog": Form("failure:watchdog_timeout", "Watchdog timeout (self.watchdog_timeout={timeout_s:float})"),
     # requests
     "input_above_context": Form(
