@@ -21,7 +21,7 @@ MARK = "SPECBENCH_SUPERVISED"
 _POLL_S = 0.05
 _LISTEN = "0A"  # state of a socket in /proc/net/tcp
 _NAME_CHARS = 60
-_STARTED = 19  # place of the start time in /proc/<pid>/stat, counted from the state
+_THREADS, _STARTED = 17, 19  # places of these in /proc/<pid>/stat, counted from the state
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class Process:
 
 
 def table() -> dict[int, Process]:
-    """Every living process by its pid (zombies are not living). Empty without /proc."""
+    """Every living process by its pid (zombies are not living). Empty without /proc.
+
+    One whose first thread has ended while others still run looks like a zombie, and holds its memory as before.
+    """
     found: dict[int, Process] = {}
     with suppress(OSError):
         for entry in os.listdir("/proc"):  # noqa: PTH208  (called ten times a second; no Path objects)
@@ -41,7 +44,7 @@ def table() -> dict[int, Process]:
             with suppress(OSError, ValueError, IndexError):
                 # The command's name may hold spaces and brackets: fields are counted from the last bracket.
                 fields = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
-                if fields[0] not in (b"Z", b"X"):
+                if fields[0] not in (b"Z", b"X") or (fields[0] == b"Z" and int(fields[_THREADS]) > 1):
                     found[int(entry)] = Process(int(fields[1]), int(fields[3]), int(fields[_STARTED]))
     return found
 

@@ -48,6 +48,8 @@ _GPU_POLL_S = 0.2
 _GPU_TOLERANCE_BYTES = 256 * 2**20
 #: A process that hangs in the driver does not even die of SIGKILL; whoever waits is told after this time.
 _KILL_S = 20.0
+#: Who has ended, but is not yet to be collected: threads of it are still in the driver.
+_COLLECT_S = 5.0
 
 
 class Tree:
@@ -57,6 +59,7 @@ class Tree:
         self.mark = uuid.uuid4().hex
         self.exit_code: int | None = None
         self.killed: list[int] = []
+        self.childless = False  # nobody is left to be collected
         self._seen: set[int] = set()
         with Path(order["log"]).open("ab") as log:
             self._process = subprocess.Popen(
@@ -78,6 +81,7 @@ class Tree:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                self.childless = True
                 return ended
             if pid == 0:
                 return ended
@@ -124,6 +128,15 @@ class Tree:
             time.sleep(_POLL_S)
         return left
 
+    def collect(self) -> None:
+        """Collects who ended since the last look: after us nobody may (the first process of a container mostly does
+        not), and they would stay as zombies."""
+        deadline = time.monotonic() + _COLLECT_S
+        self.reap()
+        while not self.childless and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            self.reap()
+
     def _left(self) -> set[int]:
         self.reap()
         return self.alive()
@@ -149,6 +162,7 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
     _tell(report, event="stopping", why=why)
     left = tree.end(float(order.get("grace_s", 10.0)))
     memory = _after(probe, gpus, before, tree, float(order.get("gpu_wait_s", 30.0)))
+    tree.collect()
     fine = not left and memory.is_back is not False
     event: dict[str, Any] = {"event": "gone"} if fine else {"event": "held", "left": sorted(left)}
     words = {"gpu_memory": gpu_use.verdict(memory), "others": gpu_use.taken_meanwhile(memory)}

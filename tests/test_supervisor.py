@@ -261,6 +261,92 @@ def test_a_program_that_does_not_exist_is_reported_not_raised(tmp_path: Path) ->
     assert "FileNotFoundError" in done.stdout
 
 
+#: Its parent collects no orphans by itself, as the first process of many containers; it says who was left to it.
+CONTAINER = r"""
+import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+script, order = sys.argv[1:]
+process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+process.stdin.write(order.encode() + b"\n")
+process.stdin.flush()
+code = process.wait()  # the engine ends by itself
+left = []
+try:
+    while True:
+        left.append(os.waitpid(-1, 0)[0])
+except ChildProcessError:
+    print(code, "left:", len(left))
+"""
+
+#: An engine that leaves three orphans, which are the supervisor's then.
+ORPHANS = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+"""
+#: Everything dies after the last look at who is alive.
+LATE = """
+def end(self, grace_s):
+    for pid in self.alive():
+        supervisor.processes.send(pid, supervisor.signal.SIGKILL)
+    return set()
+supervisor.Tree.end = end
+"""
+
+
+@pytest.mark.parametrize("begin", ["", LATE])
+def test_no_zombie_is_left_to_whoever_comes_after_the_supervisor(tmp_path: Path, begin: str) -> None:
+    (tmp_path / "engine.py").write_text(ORPHANS)
+    order = {
+        "argv": [sys.executable, "engine.py"],
+        "env": dict(os.environ),
+        "log": str(tmp_path / "log"),
+        "cwd": str(tmp_path),
+        "grace_s": 0.2,
+        "gpus": [],
+    }
+    lines = ("import sys", "from specbench import supervisor", begin, "sys.exit(supervisor.main())")
+    done = subprocess.run(
+        [sys.executable, "-c", CONTAINER, "\n".join(lines), json.dumps(order)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
+    assert done.stdout == "0 left: 0\n", done.stderr
+
+
+#: The first thread ends, a second one goes on: /proc calls such a process a zombie.
+HEADLESS = """
+    import ctypes, os, threading, time
+    def report():
+        while open(f"/proc/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        print("headless", os.getpid(), flush=True)
+        time.sleep(600)
+    threading.Thread(target=report).start()
+    ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)  # exit, of this thread alone
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_alive_and_is_ended(tmp_path: Path) -> None:
+    run = Supervised(tmp_path, HEADLESS)
+    run.event("started")
+    (engine,) = run.said("headless", timeout_s=60)
+    assert engine in supervisor.processes.table()
+    assert run.process.stdin
+    run.process.stdin.close()
+    run.event("stopping")
+    run.event("gone", timeout_s=60)
+    assert not psutil.pid_exists(engine)
+    run.close()
+
+
 def test_what_cannot_be_ended_is_told(tmp_path: Path) -> None:
     """A process that hangs in a driver takes no signal; here none is sent to it."""
     deaf = "supervisor._KILL_S = 0.2\nsupervisor.processes.send = lambda pid, number: None"
