@@ -32,9 +32,10 @@ class Process:
 
 
 def table() -> dict[int, Process]:
-    """Every living process by its pid (zombies are not living). Empty without /proc.
+    """Every living process by its pid. Empty without /proc.
 
-    One whose first thread has ended while others still run looks like a zombie, and holds its memory as before.
+    A zombie is not living, unless it has more threads than the first: these still run, or close what they had open. A
+    killed scheduler is such a one for as long as the driver frees the memory of its GPU (seen: 11 s).
     """
     found: dict[int, Process] = {}
     with suppress(OSError):
@@ -42,11 +43,17 @@ def table() -> dict[int, Process]:
             if not entry.isdigit():
                 continue
             with suppress(OSError, ValueError, IndexError):
-                # The command's name may hold spaces and brackets: fields are counted from the last bracket.
-                fields = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
+                fields = _stat(entry)
                 if fields[0] not in (b"Z", b"X") or (fields[0] == b"Z" and int(fields[_THREADS]) > 1):
                     found[int(entry)] = Process(int(fields[1]), int(fields[3]), int(fields[_STARTED]))
     return found
+
+
+def session_of(pid: int) -> int | None:
+    """Its session, also of a process that has ended and was not collected yet. None: there is no such process here."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(_stat(str(pid))[3])
+    return None
 
 
 def tree(mark: str, session: int, *, known: Iterable[int] = (), parent: int | None = None) -> dict[int, Process]:
@@ -163,6 +170,11 @@ def _listening(port: int) -> set[str]:
                 if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
                     found.add(f"socket:[{fields[9]}]")
     return found
+
+
+def _stat(pid: str) -> list[bytes]:
+    """The fields from the state on. The command's name may hold spaces and brackets: counted from the last bracket."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _read(path: str) -> bytes:

@@ -102,6 +102,8 @@ class Tree:
         """Whether a process is or was of this tree; None: there is no such process here, so nobody can say."""
         if pid == self.pid or pid in self._seen or processes.carries(pid, self.mark):
             return True
+        if processes.session_of(pid) == self.pid:  # it ended just now: its environment, and so the mark, is gone
+            return True
         return False if processes.exists(pid) else None
 
     def end(self, grace_s: float) -> set[int]:

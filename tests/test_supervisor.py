@@ -216,6 +216,35 @@ def test_an_engine_that_ends_by_itself_is_reported_with_its_code_and_its_workers
     run.close()
 
 
+def test_memory_of_a_process_that_has_just_ended_is_the_servers(tmp_path: Path) -> None:
+    """A zombie has no mark to be seen, and may never have been looked at while it lived; it keeps its session."""
+    engine = "import os, time; child = os.fork() or os._exit(0); print(child, flush=True); time.sleep(600)"
+    program = f"""
+        import os, sys, time
+        from pathlib import Path
+        from specbench import supervisor
+        log = Path("log")
+        argv = [sys.executable, "-c", {engine!r}]
+        tree = supervisor.Tree({{"argv": argv, "env": dict(os.environ), "log": str(log)}})
+        while not log.read_text().endswith("\\n"):
+            time.sleep(0.01)
+        child = int(log.read_text())
+        while Path(f"/proc/{{child}}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        print(tree.holds(child), tree.holds(os.getpid()))
+        tree.end(0.0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("True False\n", "", 0)
+
+
 def test_a_signal_that_ended_the_engine_is_a_negative_code(tmp_path: Path) -> None:
     run = Supervised(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     run.event("started")
