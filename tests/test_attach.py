@@ -342,7 +342,37 @@ def test_what_is_removed() -> None:
     assert redaction.text('{"api_key": "a\\"b", "x": "short"}') == f'{{"api_key": "{REMOVED}", "x": "short"}}'
     assert redaction.text("api_key=None, admin_api_key='x'") == f"api_key=None, admin_api_key='{REMOVED}'"
     assert redaction.text("python --api-key abc --port 1") == f"python --api-key {REMOVED} --port 1"
+    # As SGLang 0.5.23 prints its arguments, and lists of arguments.
+    assert redaction.text("{'api_key': None, 'admin_api_key': 'x', 'a': 1}") == (
+        f"{{'api_key': None, 'admin_api_key': '{REMOVED}', 'a': 1}}"
+    )
+    assert redaction.text("['--api-key', 'abc', '--ssl-keyfile-password=x']") == (
+        f"['--api-key', '{REMOVED}', '--ssl-keyfile-password={REMOVED}']"
+    )
+    assert redaction.text("--api-key 'a b' --api-key --port") == f"--api-key {REMOVED} --api-key --port"
     assert Redaction("a-long-key").data(b"\xff a-long-key") == b"\xff " + REMOVED.encode()
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("--port 1 --api-key sk-a-key-of-theirs", f"--port 1 --api-key {REMOVED}"),
+        ("--api-key sk,a:key --port 1", f"--api-key {REMOVED} --port 1"),
+        ('--api-key "a b" --port 1', f"--api-key {REMOVED} --port 1"),
+        ("--api-key 'a b' --port 1", f"--api-key {REMOVED} --port 1"),
+        ("--admin-api-key=a\\b\n--port", f"--admin-api-key={REMOVED}\n--port"),
+        ('["--api-key", "x"]', f'["--api-key", "{REMOVED}"]'),
+        ("set --api-key ", "set --api-key "),
+        ("--api-key", "--api-key"),
+    ],
+)
+def test_json_without_the_key_is_still_json(command: str, left: str) -> None:
+    """SGLang 0.5.23 tells its whole command line in /server_info, without a space after it."""
+    told = {"launch_command": command, "status": "ready", "args": ["--api-key", "x", "--api-key"]}
+    for separators in ((",", ":"), (", ", ": ")):
+        text = Redaction("sk-a-key-of-theirs").text(json.dumps(told, separators=separators))
+        assert json.loads(text) == {**told, "launch_command": left, "args": ["--api-key", REMOVED, "--api-key"]}
+        assert Redaction("sk-a-key-of-theirs").text(text) == text
 
 
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────────────
