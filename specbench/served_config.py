@@ -21,6 +21,7 @@ from .config import RunConfig
 from .engines.sglang.command import command
 from .engines.sglang.command_line import sections_of
 from .engines.sglang.flags import FLAGS, spellings_of
+from .engines.sglang.resolve import server_args
 from .errors import ConfigError
 from .preflight import same_version
 from .versions import is_development
@@ -31,6 +32,14 @@ _OPEN = (None, "auto")
 _RESOLVED_AS = {"NEXTN": ("EAGLE", "FROZEN_KV_MTP"), "EAGLE": ("FROZEN_KV_MTP",)}
 #: Paths on the server's machine.
 _PLACES = frozenset({"speculative.draft_model_path"})
+#: Flags without a key of their own that say what a figure is worth or what is allocated, with the engine's defaults.
+_TELLING = {
+    "device": "cuda",
+    "load_format": "auto",
+    "linear_attn_backend": "triton",
+    "mamba_track_interval": 256,
+    "disable_cuda_graph": False,
+}
 _MOST_TOLD = 4
 
 
@@ -70,6 +79,10 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
     if wrong:
         _refuse(asked, wrong)
     config, taken = _with(asked, taken)
+    told = _told_flags(asked, info)
+    if told:
+        config = config.replace({"engine.args": {**asked.engine.args, **told}})
+        taken |= {f"engine.args.{name}": value for name, value in told.items()}
     return AsServed(config=config, taken=taken, notes=tuple(_notes(asked, info, taken)))
 
 
@@ -114,6 +127,16 @@ def _belongs(config: RunConfig, key: str, value: Any) -> bool:
         return not any(f"speculative.{found.key}" == key for found in speculative.get(tried.algorithm).check(tried))
     except (ConfigError, ValidationError):
         return False
+
+
+def _told_flags(asked: RunConfig, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `_TELLING` that are not stated and that the server has otherwise than by default."""
+    stated = server_args(asked)
+    return {
+        name: info[name]
+        for name, default in _TELLING.items()
+        if name not in stated and type(info.get(name)) is type(default) and info[name] != default
+    }
 
 
 def _notes(asked: RunConfig, info: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:

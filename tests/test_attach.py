@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from specbench import fetch, latency
 from specbench.attach import Attached
+from specbench.caveats import ON_CPU, RANDOM_WEIGHTS, caveats
 from specbench.config import RunConfig
 from specbench.engines import check
 from specbench.errors import ConfigError, LaunchError, SpecbenchError
@@ -172,6 +173,17 @@ def test_flags_without_a_key_that_differ_are_told() -> None:
     assert [note for note in notes if note.startswith("engine.args")] == [
         "engine.args.schedule-policy: lpm in the params, served fcfs"
     ]
+
+
+def test_flags_that_say_what_a_figure_is_worth_are_taken() -> None:
+    told = {**info("nospec_r8"), "load_format": "dummy", "device": "cpu", "linear_attn_backend": 7}
+    asked = attached_to("http://a", **{"engine.args": {"schedule-policy": "fcfs"}})
+    served = as_served(asked, told)
+    assert served.config.engine.args == {"schedule-policy": "fcfs", "device": "cpu", "load_format": "dummy"}
+    assert caveats(served.config) == (ON_CPU, RANDOM_WEIGHTS)
+    assert served.taken["engine.args.device"] == "cpu"
+    usual = as_served(asked, {**told, "load_format": "auto", "device": "cuda"})
+    assert usual.config.engine.args == asked.engine.args
 
 
 def test_values_that_no_configuration_can_have_are_not_taken() -> None:
