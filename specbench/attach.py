@@ -54,6 +54,7 @@ class Attached:
         self.port = parts.port or (443 if self.tls else 80)
         self.argv: tuple[str, ...] = ()  # not known: somebody else wrote it
         self.answering = True
+        self.proven = False  # as of `launch.Server`
         self.gpu_memory = "not compared: the attached server was left running"
         self.notes: list[str] = []
         self.started_unix_s = time.time()
@@ -119,7 +120,7 @@ class Attached:
 
     def settle(self) -> None:
         """After the workload: is it still there; and its log, when it is known, into the record."""
-        self.answering = self.get("/health").status == 200
+        self.answering = self.proven or self.get("/health").status == 200
         if self._log is None:
             self.log_path.touch()
             self.notes.append(

@@ -38,8 +38,10 @@ from .workers import worker_pool
 
 _POLL_S = 0.25
 _MAX_JOBS = 4
-#: Pages need a core and 400 MB each, and a GPU waits for them while its machine is held.
-_MAX_PAGE_JOBS = 8
+#: Pages need a core and 400 MB each, and a GPU waits for them while its machine is held: those of a campaign of 14 runs
+#: are made in one round where there are cores for it, and half of the memory.
+_MAX_PAGE_JOBS = 16
+_PAGE_BYTES = 400 * 10**6
 #: What a run needs after it was told to end: the server's grace period, GPU memory, the rest of the notebook.
 _ENDING_S = 20.0
 
@@ -212,7 +214,8 @@ def _jobs(configs: Sequence[RunConfig]) -> int:
 
 
 def _page_jobs() -> int:
-    return max(1, min(_MAX_PAGE_JOBS, os.cpu_count() or 1))
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(_MAX_PAGE_JOBS, os.cpu_count() or 1, memory_bytes // (2 * _PAGE_BYTES)))
 
 
 class _OverdueError(Exception):

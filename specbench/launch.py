@@ -59,6 +59,7 @@ class Server:
         self.headers: dict[str, str] = {}  # of every request to it
         self.ready = self.timed_out = False
         self.hung = False  # failed while starting, by its log, and did not end
+        self.proven = False  # by the workload and what came after it: there is nothing left to ask at the end
         self.answering = True  # still healthy when the workload was done
         self.ready_s: float | None = None
         self.exit_code: int | None = None  # None: alive, or ended by us
@@ -133,8 +134,12 @@ class Server:
             )
 
     def settle(self) -> None:
-        """Before a planned stop: a server that answers no more is given time to end by itself, so that it is seen."""
-        if self.ready and self.alive and self._health() != 200:
+        """Before a planned stop: a server that answers no more is given time to end by itself, so that it is seen.
+
+        SGLang takes a second for each answer about its health (it generates a token, and looks once a second whether
+        one came); a GPU need not be held for it when the server has just proven that it is well.
+        """
+        if self.ready and self.alive and not self.proven and self._health() != 200:
             self.answering = False
             self._ended.wait(_SETTLE_S)
 

@@ -172,7 +172,8 @@ def _observe(
                 captures.json("model_info.json", _MODEL_INFO)
                 if _has_something_to_send(config, record):
                     sending = _send_in_thread(config, server, watching, progress, until)
-                    captures.json("server_info_after.json", SERVER_INFO)
+                    answered = captures.json("server_info_after.json", SERVER_INFO)  # by its scheduler too
+                    server.proven = answered and _all_went_well(sending)
                     captures.text("metrics.txt", ("/metrics",))
             watching.stopping()
             stop_began = time.perf_counter()
@@ -235,6 +236,10 @@ def _unflushed(sending: Sending) -> list[str]:
         for step, answer in sending.flushes.items()
         if step in answered and not answer.startswith("HTTP 200")
     ]
+
+
+def _all_went_well(sending: Sending) -> bool:
+    return bool(sending.traces) and not sending.cut and all(trace.ok for trace in sending.traces)
 
 
 def _marks(config: RunConfig) -> tuple[str, ...]:
@@ -324,16 +329,18 @@ class _Captures:
     def __init__(self, server: Server | Attached, writer: RecordWriter) -> None:
         self._server, self._writer, self._left_s = server, writer, _CAPTURES_S
 
-    def json(self, name: str, paths: tuple[str, ...]) -> None:
-        """A JSON object under the first of `paths` that has one; anything else is noted and not stored."""
+    def json(self, name: str, paths: tuple[str, ...]) -> bool:
+        """A JSON object under the first of `paths` that has one; anything else is noted and not stored. Whether one
+        was."""
         for path in paths:
             text = self._get(path)
             if text is None:
                 continue
             if _is_object(text):
                 self._writer.text(name, text)
-                return
+                return True
             self._server.notes.append(f"{path} was not recorded: no JSON object")
+        return False
 
     def text(self, name: str, paths: tuple[str, ...]) -> None:
         for path in paths:

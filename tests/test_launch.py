@@ -120,6 +120,14 @@ def test_a_server_that_answers_no_more_but_lives_is_crashed(tmp_path: Path, monk
     assert server.ending(900.0).reason.startswith("stopped answering while serving")
 
 
+def test_a_server_that_has_proven_itself_is_not_asked_again(tmp_path: Path) -> None:
+    with launch(stand_in(tmp_path), log_path=tmp_path / "server.log") as server:
+        server.proven = True
+        server.port = free_port("127.0.0.1")  # nobody listens there: had it been asked, it had not answered
+    assert server.answering
+    assert server.ending(900.0).status == "served"
+
+
 def test_an_exception_in_the_block_ends_the_server_and_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     with pytest.raises(KeyboardInterrupt), launch(stand_in(tmp_path), log_path=log):
