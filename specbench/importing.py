@@ -32,7 +32,7 @@ from .errors import RecordError
 from .foreign_requests import probes_of, traces_of
 from .record import RunRecord
 from .record_types import GpuSample, Probe, RequestTrace, RunStatus
-from .record_writer import RecordWriter, sha256_text
+from .record_writer import RecordWriter, sha256_bytes, sha256_text
 from .secret_names import shown
 from .units import MIB
 
@@ -180,7 +180,7 @@ def _env(
         "engine": {"name": "sglang", "version": config.engine.version, "version_from": "the recording's own label"},
         "imported": {
             "from": source.name,
-            "server_log_sha256": _sha256(source / "server.log"),
+            "server_log_sha256": sha256_bytes((source / "server.log").read_bytes()),
             "facts_source": facts.source,
             "note": result.get("note"),
         },
@@ -251,12 +251,6 @@ def _gpu_samples(file: Path) -> list[GpuSample]:
             )
             for row in csv.DictReader(text)
         ]
-
-
-def _sha256(file: Path) -> str:
-    import hashlib
-
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def import_all(source: Path, out: Path, facts: Facts) -> list[RunRecord]:

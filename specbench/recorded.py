@@ -25,6 +25,8 @@ from .record import RunRecord
 _DECIDING = ("engine.version", "model", "gpu", "parallel", "speculative", "memory", "workload.simulate_acc_len")
 #: Further keys that describe the recorded server; a difference in them is told, not refused.
 _DESCRIBING = ("engine.sizing", "engine.args", "engine.env")
+#: Variables that say where things lie on a machine: they describe it, not the server.
+_PLACES = ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH")
 #: Values that leave the choice to the engine.
 _OPEN = (None, "auto")
 _MOST_TOLD = 4
@@ -73,7 +75,7 @@ def as_recorded(asked: RunConfig, record: RunRecord) -> AsRecorded:
     for key in _DESCRIBING:
         mine, theirs = stated.get(key), recorded[key]
         if isinstance(theirs, dict):
-            merged = _merged(key, mine or {}, theirs, differences)
+            merged = _merged(key, mine or {}, _without_places(theirs), differences)
             if len(merged) > len(mine or {}):
                 taken[key] = merged
         elif mine is None and theirs is not None:
@@ -125,6 +127,10 @@ def _printed(arguments: Mapping[str, Any], key: str) -> Any:
     return next((arguments[known] for known in names if arguments.get(known) is not None), None)
 
 
+def _without_places(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in theirs.items() if name not in _PLACES}
+
+
 def _merged(
     key: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], differences: dict[str, tuple[Any, Any]]
 ) -> dict[str, Any]:
@@ -136,7 +142,7 @@ def _merged(
         known = spelled.get(name.replace("-", "_"))
         if known is not None:
             del merged[known]
-        if known is None or theirs[known] != value:
+        if name not in _PLACES and (known is None or theirs[known] != value):
             differences[f"{key}.{name}"] = (value, None if known is None else theirs[known])
     return merged | dict(mine)
 

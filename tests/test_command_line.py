@@ -65,6 +65,8 @@ def test_a_recorded_configuration_writes_a_command_line_that_reads_back_equal(fo
             **{key: found[key] for key in ("model", "parallel", "memory", "speculative")},
         }
     )
-    assert again == config
+    # The command passes the share of the card that is there: 0.75 of an RTX PRO 6000 is 70.7299 of 139.1937 GiB.
+    passed = config.replace({"memory.mem_fraction_static": 0.50814012}) if config.gpu.emulate else config
+    assert again == passed
     assert found["engine"]["args"] == dict(config.engine.args)
     assert found["engine"]["enable_metrics"] == config.engine.enable_metrics

@@ -110,15 +110,15 @@ def test_a_few_mib_by_which_an_idle_card_reads_differently_move_nothing() -> Non
     assert found is not None
     assert found.emulation.passed == settings(run()).emulation.passed
     assert "139.80 GiB free by NVML now, as on that card" in found.emulation.host_source
-    assert found.emulation.arithmetic == "0.75 × 94.3063 GiB = 70.7297 GiB = 0.50814030 × 139.1933 GiB"
+    assert found.emulation.arithmetic == "0.75 × 94.3065 GiB = 70.7299 GiB = 0.50814012 × 139.1937 GiB"
     assert found.notes[0].startswith("EMULATED BUDGET OF RTX PRO 6000 ON H200: mem_fraction_static 0.75 (given)")
     assert "speed: every time is that of H200" in found.notes[0]
 
 
 def test_a_card_with_a_little_less_is_passed_a_little_more() -> None:
-    # 70.7297 GiB of 139.1933 GiB less 50 MiB
+    # 70.7299 GiB of 139.1937 GiB less 50 MiB
     found = emulating(run(), seen(IDLE - 50 * MIB)).emulation
-    assert found.passed == pytest.approx(70.7297 / (139.1933 - 50 / 1024), abs=1e-6)
+    assert found.passed == pytest.approx(70.7299 / (139.1937 - 50 / 1024), abs=1e-6)
 
 
 def test_the_fullest_of_the_gpus_used_decides() -> None:
@@ -147,8 +147,8 @@ def test_a_hidden_gpu_is_not_looked_at() -> None:
 def test_a_card_without_a_row_goes_by_nvml() -> None:
     config = run(gpu={"name": "h100", "emulate": "l40s"})
     found = emulating(config, seen(round(79.1 * GIB), total=81_559 * MIB)).emulation
-    # 0.667 GiB are the engine's own, on the H200; 0.0633 are the offset of the solver
-    assert found.host_free_bytes / GIB == pytest.approx(79.1 - 0.667 + 0.0633, abs=1e-6)
+    # 0.667 GiB are the engine's own, on the H200; 0.06366 are the offset of the solver
+    assert found.host_free_bytes / GIB == pytest.approx(79.1 - 0.667 + 0.06366, abs=1e-6)
 
 
 def test_without_a_fraction_the_default_of_the_emulated_card_is_passed() -> None:
@@ -236,17 +236,17 @@ def test_a_run_passes_the_fraction_and_records_both(tmp_path: Path, monkeypatch:
     )
     record = run_once(asked, tmp_path / "run")
     lines = record.log_path.read_text(encoding="utf-8").splitlines()
-    assert lines == ["fraction 0.5081403", "acceptance 2.5 match-expected"]
+    assert lines == ["fraction 0.50814012", "acceptance 2.5 match-expected"]
     assert record.config.memory.mem_fraction_static == 0.75  # as asked, of the emulated card
-    assert "0.5081403" in record.command()
+    assert "0.50814012" in record.command()
     kept = record.env["emulation"]
-    assert (kept["asked"], kept["passed"], kept["card"], kept["host"]) == (0.75, 0.5081403, "RTX PRO 6000", "H200")
-    assert kept["arithmetic"] == "0.75 × 94.3063 GiB = 70.7297 GiB = 0.50814030 × 139.1933 GiB"
+    assert (kept["asked"], kept["passed"], kept["card"], kept["host"]) == (0.75, 0.50814012, "RTX PRO 6000", "H200")
+    assert kept["arithmetic"] == "0.75 × 94.3065 GiB = 70.7299 GiB = 0.50814012 × 139.1937 GiB"
     assert record.env["simulated_acceptance"] == {"SGLANG_SIMULATE_ACC_LEN": "2.5"}
     simulated, emulated = marks(record)
     assert simulated == "SIMULATED ACCEPTANCE 2.5: speed is a cost model, not a result"
     assert emulated == (
-        "EMULATED BUDGET OF RTX PRO 6000 ON H200: mem_fraction_static 0.75 of RTX PRO 6000 was passed as 0.50814030; "
+        "EMULATED BUDGET OF RTX PRO 6000 ON H200: mem_fraction_static 0.75 of RTX PRO 6000 was passed as 0.50814012; "
         "room outside the budget and speed are those of H200"
     )
     assert simulated in record.status.notes

@@ -17,12 +17,13 @@ REFUSED = {
     "0512_dflash_r8",
     "0512_dflash_r8_exact",
     "0512_dflash_r8_nograph",
+    "h200_story-8",
     "nemo_nano_r32",
     "oom_r8",
     "var_nobuffer_r4_badargs",
     "var_noradix_r8",
 }
-CRASHED = {"nextn_r4_full", "nextn_r4_full_nodeepgemm"}
+CRASHED = {"h200_nextn-4-full-card", "nextn_r4_full", "nextn_r4_full_nodeepgemm"}
 
 
 def failure(kind: str, phase: str = "pools", text: str = "no room") -> Failure:

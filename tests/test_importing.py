@@ -145,7 +145,7 @@ def test_random_weights_are_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", [f for f in sorted(RECORDS.iterdir()) if f.is_dir()], ids=lambda f: f.name)
 def test_the_notes_of_the_shipped_records_are_plain(folder: Path) -> None:
     record = RunRecord.open(folder)
-    assert record.status.notes[0] == RANDOM_WEIGHTS  # all of them were made with --load-format dummy
+    assert RANDOM_WEIGHTS in record.status.notes  # all of them were made with --load-format dummy
     text = " ".join(record.status.notes)
     assert "gate" not in text and "t_*" not in text
     held_back = "start-up times are not meaningful in this recording: the server was held back until the previous one"

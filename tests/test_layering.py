@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "judge": (
         "gputrace",
+        "adopting",
         "freeread",
         "freeread_rank",
         "offset_rows",

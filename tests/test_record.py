@@ -236,6 +236,6 @@ def test_the_hash_changes_with_any_byte_and_any_name(tmp_path: Path) -> None:
 
 def test_every_shipped_record_opens() -> None:
     records = [RunRecord.open(folder) for folder in sorted(RECORDS.iterdir()) if folder.is_dir()]
-    assert len(records) == 36
+    assert len(records) == 50  # 36 imported from a script, 14 that specbench itself recorded
     assert all(record.origin == "recorded" for record in records)
-    assert sum(len(record.requests()) for record in records) == 228
+    assert sum(len(record.requests()) for record in records) == 396

@@ -37,7 +37,7 @@ app.command("run", short_help="Run a params file (one run or a campaign) and wri
 app.command("diagnose", short_help="Explain a record or a server log, and what to change.")(diagnose)
 app.command("report", short_help="Rebuild the pages of a folder from its records.")(report)
 app.command("notebooks", short_help="Refresh the notebooks, or check them.")(notebooks)
-app.command("import", short_help="Convert foreign recordings into records.")(import_records)
+app.command("import", short_help="Make records to keep, of recordings or of runs from elsewhere.")(import_records)
 app.command("offsets", short_help="Measured offsets of records as rows of the offsets table.")(offsets)
 app.command("doctor", short_help="What this machine can do.")(doctor)
 

@@ -1,4 +1,4 @@
-"""`specbench import`: recordings made by other tools -> records."""
+"""`specbench import`: recordings of other tools, and runs from another machine -> records."""
 
 from __future__ import annotations
 
@@ -12,23 +12,53 @@ from .options import JsonOption
 
 def import_records(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="One foreign recording, or a folder that holds several.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="A recording of another tool, a run of specbench, or a folder of them."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Records are written to DIR/<name>.")],
     facts: Annotated[
-        Path,
+        Path | None,
         typer.Option("--facts", metavar="YAML", help="What the folders do not say: gpu, models, versions, machine."),
-    ],
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Runs of specbench: before the name of each.")
+    ] = "",
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename",
+            metavar="OLD=NEW",
+            help="Runs of specbench: replaces the name of a folder of their machine, in every file of a record.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Convert recordings of another tool into records that can be diagnosed, compared and replayed.
+    """Make records to keep: of another tool's recordings, or of runs that specbench itself made on another machine.
 
-    Example: specbench import recordings --facts tests/records/facts.yaml --out runs/imported
+    Examples: specbench import recordings --facts tests/records/facts.yaml --out runs/imported;
+    specbench import runs/h200 --out tests/records --prefix h200_ --rename /home/me=/srv
     """
+    from ..adopting import adopt_all, record_folders, renames
+    from ..errors import ConfigError
     from ..importing import import_all, load_facts
     from ..paths import resolve
 
-    records = import_all(resolve(folder, kind="folder"), out, load_facts(resolve(facts, kind="facts file")))
+    source = resolve(folder, kind="folder")
+    known = None if facts is None else load_facts(resolve(facts, kind="facts file"))
+    if record_folders(source):
+        reworded = {} if known is None else known.reworded
+        records = adopt_all(source, out, prefix=prefix, renamed=renames(rename or ()), reworded=reworded)
+    elif prefix or rename:
+        raise ConfigError(
+            f"{source}: no run of specbench in it.\n--prefix and --rename are for such; recordings of other tools keep "
+            "their names and texts."
+        )
+    elif known is None:
+        raise ConfigError(
+            f"{source}: no run of specbench in it.\nA recording of another tool also needs --facts FACTS.yaml."
+        )
+    else:
+        records = import_all(source, out, known)
     if json_output:
         import json
 

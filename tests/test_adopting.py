@@ -1,0 +1,170 @@
+"""Records of another machine, kept: what is replaced, what is derived again, and what stays as it was."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specbench.adopting import adopt_all, renames
+from specbench.cli import app
+from specbench.config import RunConfig
+from specbench.errors import ConfigError, RecordError
+from specbench.record import RunRecord
+from specbench.record_types import GpuSample, LogArrival, MetricSample, RequestTrace, RunStatus
+from specbench.record_writer import RecordWriter
+
+LOG = b"/home/me/site/x.py: warning\nmodel_path='/home/me/site/m' of /home/me\nready\n"
+KEPT = b"/srv/site/x.py: warning\nmodel_path='/srv/site/m' of /data\nready\n"
+
+
+def measured(folder: Path, name: str = "one") -> Path:
+    """A run of a real engine, small."""
+    config = RunConfig.model_validate(
+        {
+            "name": name,
+            "engine": {"version": "0.5.16", "python": "/home/me/site/python", "env": {"PYTHONPATH": "/home/me/site"}},
+            "model": "Qwen/Qwen3.6-27B",
+            "gpu": {"name": "h200"},
+        }
+    )
+    with RecordWriter(folder / name / "record") as writer:
+        writer.log_path.write_bytes(LOG)
+        writer.config(config)
+        writer.command(["/home/me/site/python", "-m", "x"])
+        writer.env({"argv_sha256": "old", "inputs_sha256": {"params": "old", "model": "m"}, "where": "/home/me/site"})
+        writer.log_arrivals(
+            LogArrival(line=line, offset=LOG.index(text), t_s=float(line), within_s=0.01)
+            for line, text in enumerate((b"/home/me/site/x", b"model_path", b"ready"), 1)
+        )
+        writer.requests(
+            [
+                RequestTrace(
+                    step="s", phase="measured", index=0, input_tokens=1, max_new_tokens=1, sent_s=0.0, error="/home/me"
+                )
+            ]
+        )
+        writer.gpu_samples(
+            GpuSample(
+                t_s=i / 2,
+                phase="start",
+                gpu=0,
+                used_bytes=i,
+                free_bytes=9 - i,
+                total_bytes=9,
+                utilization_pct=None,
+                power_w=None,
+            )
+            for i in range(400)
+        )
+        writer.metric_samples([MetricSample(t_s=0.5, phase="start", name="num_queue_reqs", value=3.0)])
+        writer.text("metrics.txt", 'up{path="/home/me/site"} 1\n', compress=True)
+        writer.text("server_info.json", '{"model_path": "/home/me/site/m"}')
+        status = RunStatus(status="served", origin="measured", reason="ok", ready_s=3.0, notes=("odd", "said twice"))
+        writer.finish(status)
+    return folder
+
+
+def kept(tmp_path: Path) -> RunRecord:
+    (record,) = adopt_all(
+        measured(tmp_path / "runs"),
+        tmp_path / "kept",
+        prefix="far_",
+        renamed={"/home/me": "/data", "/home/me/site": "/srv/site"},
+        reworded={"odd": "plain", "said twice": ""},
+    )
+    return record
+
+
+def test_every_file_reads_the_new_names_and_the_longest_is_replaced_first(tmp_path: Path) -> None:
+    record = kept(tmp_path)
+    assert record.folder == tmp_path / "kept" / "far_one"
+    assert record.log_bytes() == KEPT
+    assert record.command()[0] == "/srv/site/python" == record.config.engine.python
+    assert record.server_info() == {"model_path": "/srv/site/m"}
+    assert record.metrics_text() == 'up{path="/srv/site"} 1\n'
+    assert record.requests()[0].error == "/data"
+    for file in record.folder.iterdir():
+        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        assert b"/home/me" not in data, file.name
+
+
+def test_what_was_derived_from_the_text_is_derived_again(tmp_path: Path) -> None:
+    record = kept(tmp_path)
+    assert [KEPT[arrival.offset :][:5] for arrival in record.log_arrivals()] == [b"/srv/", b"model", b"ready"]
+    assert record.env["argv_sha256"] == hashlib.sha256(b"/srv/site/python\0-m\0x").hexdigest()
+    assert record.env["inputs_sha256"] == {
+        "params": hashlib.sha256(record.config.model_dump_json().encode()).hexdigest(),
+        "model": "m",
+    }
+    source = RunRecord.open(tmp_path / "runs" / "one")
+    assert record.env["imported"] == {
+        "from": "one",
+        "server_log_sha256": hashlib.sha256(KEPT).hexdigest(),
+        "put_in_place_of_its_own": ["/data", "/srv/site"],
+        "source_sha256": {
+            "record": source.sha256(),
+            "server_log": hashlib.sha256(LOG).hexdigest(),
+            "argv": "old",
+        },
+    }
+
+
+def test_figures_stay_and_are_recorded_no_longer_measured(tmp_path: Path) -> None:
+    record = kept(tmp_path)
+    source = RunRecord.open(tmp_path / "runs" / "one")
+    assert (source.origin, record.origin) == ("measured", "recorded")
+    assert record.gpu_samples() == source.gpu_samples()
+    assert record.metric_samples() == source.metric_samples()
+    assert [(a.line, a.t_s) for a in record.log_arrivals()] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert record.status.ready_s == 3.0
+    assert record.status.notes == (
+        "plain",
+        (
+            "imported from a record of another machine: names of its folders were replaced (/data, /srv/site stand for "
+            "them), in the log too; every figure is as it was recorded"
+        ),
+    )
+    assert (record.folder / "gpu.csv.gz").is_file()  # 400 samples are worth it
+    assert (record.folder / "requests.jsonl").is_file()  # one request is not
+
+
+def test_without_names_nothing_is_said_of_them(tmp_path: Path) -> None:
+    (record,) = adopt_all(measured(tmp_path / "runs") / "one", tmp_path / "kept")
+    assert record.name == "one"
+    assert record.log_bytes() == LOG
+    assert record.status.notes == ("odd", "said twice")
+
+
+def test_a_record_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    kept(tmp_path)
+    with pytest.raises(RecordError, match="A record is written once"):
+        adopt_all(tmp_path / "runs", tmp_path / "kept", prefix="far_")
+    with pytest.raises(RecordError, match="no record of specbench in it"):
+        adopt_all(tmp_path, tmp_path / "kept")
+
+
+@pytest.mark.parametrize("text", ["/home/me", "=/srv"])
+def test_a_rename_is_old_and_new(text: str) -> None:
+    with pytest.raises(ConfigError, match="Expected OLD=NEW"):
+        renames([text])
+    assert renames(["/a=/b=c", "/d="]) == {"/a": "/b=c", "/d": ""}
+
+
+def test_the_command(tmp_path: Path) -> None:
+    runs = measured(tmp_path / "runs")
+    arguments = ["import", str(runs), "--out", str(tmp_path / "kept"), "--prefix", "far_", "--rename", "/home/me=/srv"]
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["records"]
+    assert (row["name"], row["status"], row["requests"]) == ("far_one", "served", 1)
+    assert b"/home/me" not in RunRecord.open(tmp_path / "kept" / "far_one").log_bytes()
+    (tmp_path / "none").mkdir()
+    for options, words in (["--prefix", "x"], "--prefix and --rename are for such"), ([], "also needs --facts"):
+        failed = CliRunner().invoke(app, ["import", str(tmp_path / "none"), "--out", str(tmp_path / "o"), *options])
+        assert failed.exit_code != 0
+        assert words in str(failed.exception) + failed.output
