@@ -17,7 +17,10 @@ def client_cost(study: Study) -> Shown:
     if not steps:
         return Shown("", "")
     headers = ["step", "chunks", "CPU per chunk µs", "CPU of a core", "late ms", "late ms, p99", "late ms, most"]
-    caption = "What measuring cost the client: CPU of its thread, and how late its event loop was"
+    caption = (
+        "What measuring cost the client: CPU of its thread, and how late its event loop was. That is looked at a "
+        "hundred times a second, which is in the CPU, and most of it where few chunks come"
+    )
     rows = [_row(row.step + (" (warm-up)" if row.phase == "warmup" else ""), costs[row.step]) for row in steps]
     return joined([client_warning([study]), table(headers, rows, caption=caption, unknown="not measured")])
 
