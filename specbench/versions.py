@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from .errors import ConfigError
 
@@ -11,6 +12,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?(?:\.?(?:dev|rc|a|b)\
 VersionKey = tuple[int, int, int, int]
 
 
+@lru_cache(maxsize=256)  # one prediction compares some hundred times, and remedies are predicted by the dozen
 def version_key(text: str) -> VersionKey:
     """'0.5.12' -> (0, 5, 12, 0); '0.5.6.post2' -> (0, 5, 6, 2). ConfigError when it is no version."""
     found = _VERSION.fullmatch(text.strip())

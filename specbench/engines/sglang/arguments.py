@@ -9,6 +9,7 @@ mm-feature-transport, speculative-dflash-block-size, speculative-ngram-max-bfs-b
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -143,10 +144,15 @@ def _changed(config: RunConfig, target: ModelSpec, flag: str, value: Any) -> str
 
 def _has(version: str, first: str, last: str) -> bool:
     """Whether a release has a flag, or may: between two releases that were read, either may speak for it."""
-    read = sorted({bound for bounds in released_flags().values() for bound in bounds}, key=version_key)
-    earlier = [known for known in read if at_least(version, known)][-1:]
-    later = [known for known in read if at_least(known, version)][:1]
+    earlier = [known for known in _releases() if at_least(version, known)][-1:]
+    later = [known for known in _releases() if at_least(known, version)][:1]
     return any(at_least(known, first) and at_least(last, known) for known in (*earlier, *later))
+
+
+@functools.cache
+def _releases() -> tuple[str, ...]:
+    """Those that were read, oldest first."""
+    return tuple(sorted({bound for bounds in released_flags().values() for bound in bounds}, key=version_key))
 
 
 def _near(flag: str) -> str:
