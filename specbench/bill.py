@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from . import speculative
+from . import speculative, yamltext
 from .budget_types import MemoryBudget
 from .caveats import on_cpu
 from .config import RunConfig
@@ -263,4 +261,4 @@ def _by_step(record: RunRecord) -> Iterable[list[Any]]:
 
 @functools.cache
 def _durations() -> Mapping[str, Any]:
-    return dict(yaml.safe_load((DATA / "durations.yaml").read_text(encoding="utf-8")))
+    return dict(yamltext.written((DATA / "durations.yaml").read_text(encoding="utf-8")))

@@ -37,6 +37,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from . import yamltext
 from .config import RunConfig
 from .errors import RecordError
 from .folder_lock import is_held
@@ -82,8 +83,8 @@ class RunRecord:
         _check_schema(folder, env)
         try:
             status = RunStatus.model_validate(status_data)
-            written = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-            config = RunConfig.model_validate(_as_of_today(written))
+            sections = yamltext.written((folder / "config.yaml").read_text(encoding="utf-8"))
+            config = RunConfig.model_validate(_as_of_today(sections))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise RecordError(f"{folder}: config.yaml or status.json cannot be read: {_one_line(error)}") from None
         return cls(folder.resolve(), status, config, env)

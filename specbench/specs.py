@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from . import yamltext
 from .architectures import HOW_TO_ADD, architecture, dflash
 from .architectures.contract import Architecture
 from .architectures.hf import HfConfig, read_config
@@ -276,7 +275,7 @@ def load_gpu(name: str, key: str = "gpu.name") -> GpuSpec:
 
 @functools.cache
 def _gpus() -> dict[str, GpuSpec]:
-    rows = yaml.safe_load((DATA / "gpus.yaml").read_text(encoding="utf-8"))
+    rows = yamltext.written((DATA / "gpus.yaml").read_text(encoding="utf-8"))
     return {name: _gpu(name, row) for name, row in rows.items()}
 
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from ... import yamltext
 from ...budget_types import FreeMemory
 from ...paths import DATA
 from ...speculative import canonical
@@ -116,4 +115,4 @@ def _interval(row: Mapping[str, float]) -> Interval:
 
 @functools.cache
 def _table() -> Mapping[str, Any]:
-    return dict(yaml.safe_load((DATA / "offsets.yaml").read_text(encoding="utf-8")))
+    return dict(yamltext.written((DATA / "offsets.yaml").read_text(encoding="utf-8")))
