@@ -23,17 +23,19 @@ from pathlib import Path
 from . import listing, report
 from .bill import Bill, Clock, bill, pages_s
 from .config import RunConfig
-from .errors import ConfigError, RecordError, SpecbenchError
+from .errors import ConfigError, LaunchError, RecordError, SpecbenchError
 from .machine_file import Places, place
 from .notebooks import execute, source
 from .outcome import in_words
 from .params import Campaign
 from .paths import resolve, runs_root
+from .preflight import unusable
 from .progress import latest, notices
 from .record import RunRecord, make_folder, new_run_folder
 from .resume import Standing, asked, standings
 from .studies import ERROR, RUN_NOTEBOOK, Study, study
 from .terms import Outcome, Status
+from .units import counted
 from .workers import worker_pool
 
 _POLL_S = 0.25
@@ -153,13 +155,18 @@ def run_campaign(
     """Run the configurations into `out` (default `runs/<campaign>` of the workbook) and write the report there.
 
     Before anything starts: ConfigError or RecordError for a recording that is not there, an engine that this machine
-    does not have, a folder in which another resumed campaign is at work or nothing can be written. `before` is called
-    with what is ahead when all that is well.
+    does not have, a folder in which another resumed campaign is at work or nothing can be written; LaunchError when no
+    configuration has a usable engine. `before` is called with what is ahead when all that is well. Where some have one,
+    the others fail together, before the first start.
     """
     watch = progress or (lambda event: None)
     chosen = choices or Choices()
     ahead = outlook(campaign, out, chosen)
     root = ahead.root
+    broken = unusable([ahead.placed[standing.config.name] for standing in ahead.to_run])
+    if broken and len(broken) == len(ahead.to_run):
+        first, *others = dict.fromkeys(broken.values())
+        raise LaunchError(f"{first} {counted(len(others), 'other engine')} cannot be used either." if others else first)
     make_folder(root)
     with _alone(root, exclusive=chosen.resume):
         if before is not None:
@@ -174,6 +181,7 @@ def run_campaign(
         except RecordError as error:  # the runs may be possible, and their pages
             unlisted.append(str(error))
         runs = _Runs(ahead, chosen, watch, unlisted)
+        runs.refuse(broken)
         runs.all()
         stage = _stage(watch, len(runs.results))
         until = None if chosen.deadline_s is None else chosen.began_s + chosen.deadline_s
@@ -238,6 +246,17 @@ class _Runs:
         self.results: dict[str, PointResult] = {}
         self.left: dict[str, str] = {}
 
+    def refuse(self, broken: Mapping[str, str]) -> None:
+        """Those whose engine cannot be used fail at once, and it is said once for each engine."""
+        for why in dict.fromkeys(broken.values()):
+            names = [name for name, reason in broken.items() if reason == why]
+            self._say(names[0], f"cannot be run: {', '.join(names)}: {' '.join(why.splitlines())}")
+        for config in [config for config in self._waiting if config.name in broken]:
+            self._waiting.remove(config)
+            folder = new_run_folder(self._ahead.root, config.name)
+            self._list(config, folder)
+            self._ended(config, folder, _no_record(config, folder, broken[config.name]))
+
     def all(self) -> None:
         """Run them. What is not run is in `left`, with the reason."""
         jobs = _jobs([self._ahead.placed[config.name] for config in self._waiting]) if self._waiting else 1
@@ -267,16 +286,19 @@ class _Runs:
             folder = new_run_folder(self._ahead.root, config.name)
             if folder.name != config.name:
                 self._say(config.name, f"{config.name} exists: this run is {folder.name}")
-            try:
-                listing.begin(self._ahead.root, config.name, folder, asked(config))
-            except RecordError as error:
-                if str(error) not in self._unlisted:
-                    self._unlisted.append(str(error))
+            self._list(config, folder)
             self._clock.expect(placed)
             limited = self._chosen.deadline_s is not None
             until = time.time() + self._time_s() - _ENDING_S if limited else None
             future = pool.submit(run_point, placed, folder, until)
             self._running[future] = (config, folder, time.monotonic())
+
+    def _list(self, config: RunConfig, folder: Path) -> None:
+        try:
+            listing.begin(self._ahead.root, config.name, folder, asked(config))
+        except RecordError as error:
+            if str(error) not in self._unlisted:
+                self._unlisted.append(str(error))
 
     def _look(self) -> None:
         """Wait a moment; take what has ended, show how far the others are."""

@@ -21,6 +21,8 @@ from .errors import ConfigError, LaunchError
 from .specs import GpuSpec, load_gpu
 from .units import MIB
 
+#: Of the first question to an interpreter: it may lie on a slow disk, and nothing has been read from it yet.
+_FIRST_S = 180.0
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+)?")
 #: As a card of the GPU table and as a device of the engine.
 HOST = "cpu"
@@ -41,6 +43,30 @@ def preflight(config: RunConfig) -> Checked:
     found = machine.engine(config.engine.python, env=config.engine.env)
     version, flags, cards = _engine(config, found), _flags(config, found), _gpus(config)
     return Checked(installed=found.version, notes=(*version, *cards, *flags), engine=found)
+
+
+def unusable(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Name of each configuration whose engine cannot be the one asked for -> why. Each engine is asked once."""
+    known: dict[tuple[object, ...], str | None] = {}
+    for config in configs:
+        if config.engine.replay is None and config.engine.attach is None and _key(config) not in known:
+            known[_key(config)] = _why_unusable(config)
+    return {config.name: why for config in configs if (why := known.get(_key(config))) is not None}
+
+
+def _key(config: RunConfig) -> tuple[object, ...]:
+    """What decides which engine is found, and whether it is the right one."""
+    engine = config.engine
+    started = engine.replay is None and engine.attach is None
+    return (started, engine.python, tuple(sorted(engine.env.items())), engine.version, engine.sizing)
+
+
+def _why_unusable(config: RunConfig) -> str | None:
+    try:
+        _engine(config, machine.engine(config.engine.python, env=config.engine.env, timeout_s=_FIRST_S))
+    except LaunchError as problem:
+        return str(problem)
+    return None
 
 
 def _engine(config: RunConfig, found: machine.EngineState) -> list[str]:

@@ -24,14 +24,14 @@ from specbench.batch import CampaignResult, Event, PointResult
 from specbench.cli import app
 from specbench.cli.campaign_text import Screen, document, summary
 from specbench.config import RunConfig
-from specbench.errors import ConfigError, RecordError
+from specbench.errors import ConfigError, LaunchError, RecordError
 from specbench.pages import MAX_PAGE_BYTES
 from specbench.params import Campaign, load_campaign, load_run, load_sections
 from specbench.paths import RUNS, runs_root
 from specbench.record_types import RunStatus
 from specbench.record_writer import RecordWriter
 from specbench.report import write_run
-from specbench.studies import collect
+from specbench.studies import RUN_NOTEBOOK, collect
 from specbench.terms import Outcome
 from specbench.workers import worker_pool
 
@@ -460,3 +460,41 @@ def test_a_list_that_cannot_be_written_does_not_lose_the_runs(tmp_path: Path, mo
     told, page = batch.run_campaign(campaign, tmp_path).problems
     assert "campaign.json: not written: No space left on device" in told
     assert page == "page: lost"
+
+
+# ── engines that cannot be used ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def unusable(name: str, python: str = "/absent/python") -> RunConfig:
+    changes = {"name": name, "engine.replay": None, "engine.python": python}
+    return recording("nospec_r4").replace(changes)
+
+
+def test_without_any_usable_engine_nothing_begins(tmp_path: Path) -> None:
+    runs = (unusable("a"), unusable("b"), unusable("c", "/other/python"))
+    told: list[Event] = []
+    with pytest.raises(LaunchError) as raised:
+        batch.run_campaign(Campaign(name="x", runs=runs, source=ROOT), tmp_path / "x", told.append)
+    first, second = str(raised.value).splitlines()
+    assert first.startswith("engine.python: /absent/python: FileNotFoundError")
+    assert second.endswith("1 other engine cannot be used either.")
+    assert told == []
+    assert not (tmp_path / "x").exists()
+
+
+def test_those_without_a_usable_engine_fail_together_before_the_first_start(tmp_path: Path) -> None:
+    runs = (unusable("a"), recording("0512_dflash_r8"), unusable("b"))
+    told: list[Event] = []
+    result = batch.run_campaign(Campaign(name="x", runs=runs, source=ROOT), tmp_path / "x", told.append)
+    assert [(point.name, point.outcome) for point in result.points] == [
+        ("a", "no_record"),
+        ("0512_dflash_r8", "refused"),
+        ("b", "no_record"),
+    ]
+    (notice,) = [event.phase for event in told if event.notice]
+    assert notice.startswith("cannot be run: a, b: engine.python: /absent/python: FileNotFoundError")
+    finished = [event.run for event in told if event.finished and event.run is not None]
+    assert finished[:2] == ["a", "b"]
+    assert not (tmp_path / "x" / "a" / RUN_NOTEBOOK).exists()
+    page = (tmp_path / "x" / "index.html").read_text("utf-8")
+    assert "/absent/python" in page

@@ -13,7 +13,7 @@ from specbench import diagnose, machine, nvml
 from specbench.config import RunConfig
 from specbench.errors import LaunchError
 from specbench.machine import Gpu, GpuState
-from specbench.preflight import preflight
+from specbench.preflight import preflight, unusable
 
 MIB = 1024 * 1024
 H200 = ("NVIDIA H200", 143771)
@@ -122,6 +122,27 @@ def test_an_interpreter_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
     assert refused(config(tmp_path, python=str(broken))).startswith(
         f"engine.python: {broken}: libpython.so is missing.\n"
     )
+
+
+def test_each_engine_of_a_campaign_is_asked_once(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\necho x >> {asked}\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    site = engine_folder(tmp_path / "site", "0.5.16")
+
+    def point(name: str, version: str, **engine: Any) -> RunConfig:
+        return config(site, version, python=str(interpreter), **engine).replace({"name": name})
+
+    points = [
+        *(point("a", "0.5.16"), point("b", "0.5.12"), point("c", "0.5.16"), point("d", "0.5.12")),
+        point("attached", "0.5.12", attach="http://127.0.0.1:1"),
+    ]
+    found = unusable(points)
+    assert list(found) == ["b", "d"]
+    assert found["b"] == found["d"]
+    assert found["b"].startswith(f"engine.version: 0.5.12 is asked for, {interpreter} has sglang 0.5.16.\n")
+    assert asked.read_text() == "x\nx\n"
 
 
 def test_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
