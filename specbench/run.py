@@ -29,6 +29,7 @@ from .headroom import headroom
 from .launch import Server, check_address, launch
 from .paths import resolve, runs_root
 from .preflight import Checked, preflight
+from .prompts import SMALLEST_VOCABULARY
 from .record import RECORD, RunRecord, new_run_folder
 from .record_types import RunStatus
 from .record_writer import RecordWriter
@@ -37,6 +38,7 @@ from .secret_names import refuse_secrets
 from .sending import Progress, Sending, send
 from .served_config import AsServed, as_served
 from .time_limit import DEADLINE, left_s, until_unix_s
+from .vocabulary import vocabulary
 from .watching import Watching
 from .workload import check_fit, steps_of
 
@@ -114,6 +116,13 @@ def predicted(config: RunConfig) -> MemoryBudget | None:
 
 
 def _refuse_impossible(config: RunConfig, budget: MemoryBudget | None) -> None:
+    known = None if config.workload.load_only else vocabulary(config)
+    if known is not None and known < SMALLEST_VOCABULARY:
+        raise ConfigError(
+            f"model: {config.model} knows {known} token ids; prompts are drawn from at least {SMALLEST_VOCABULARY}.\n"
+            "Take a model with a larger vocabulary (vocab_size of its config.json), or send nothing "
+            "(workload.requests: 0)."
+        )
     problems = check_fit(config, budget)
     if problems and not config.workload.allow_overflow:
         raise ConfigError(

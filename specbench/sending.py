@@ -23,6 +23,7 @@ from .engines.sglang import cache
 from .prompts import token_ids
 from .record_types import CacheState, ClientCost, RequestTrace
 from .replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
+from .vocabulary import vocabulary
 from .workload import Step, steps_of
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class _Sender:
         headers: Mapping[str, str] | None,
     ) -> None:
         self._workload = config.workload
+        self._vocabulary = vocabulary(config)
         self._url, self._headers = url, dict(headers or {})
         self._replayed = config.engine.replay is not None
         speed = config.engine.replay_speed if self._replayed else 1.0
@@ -187,7 +189,13 @@ class _Sender:
         load = {CONCURRENCY: str(step.concurrency)} if step.request_rate is None else {RATE: f"{step.request_rate:g}"}
         return [
             Sent(
-                input_ids=token_ids(step.input_tokens, seed=self._workload.seed, step=step.name, index=index),
+                input_ids=token_ids(
+                    step.input_tokens,
+                    seed=self._workload.seed,
+                    step=step.name,
+                    index=index,
+                    vocabulary=self._vocabulary,
+                ),
                 max_new_tokens=step.max_new_tokens,
                 headers={STEP: step.name, INDEX: str(index), PHASE: step.phase, **load},
                 timeout_s=self._workload.request_timeout_s / (self._speed or 1.0),

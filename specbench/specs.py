@@ -149,11 +149,17 @@ def known_models() -> tuple[str, ...]:
     return tuple(sorted(folder.name.replace("--", "/", 1) for folder in _MODELS.iterdir() if folder.is_dir()))
 
 
+def shipped_folder(name: str) -> Path | None:
+    """Where the config.json of a shipped model lies; None: there is none of that name."""
+    folder = _MODELS / name.replace("/", "--", 1)
+    return folder if "/" in name and ".." not in name and exists(folder / "config.json") else None
+
+
 def load_model(name_or_folder: str | Path) -> ModelSpec:
     """A shipped model by name, or any folder that holds a config.json. SpecError when neither is there or usable."""
     name = str(name_or_folder)
-    shipped = _MODELS / name.replace("/", "--", 1)
-    if "/" in name and ".." not in name and exists(shipped / "config.json"):
+    shipped = shipped_folder(name)
+    if shipped is not None:
         return _load(shipped, name, 0)
     try:
         folder = resolve(name_or_folder, kind="model")

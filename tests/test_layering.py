@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 LAYERS: dict[str, tuple[str, ...]] = {
     "ground": ("errors", "units", "terms", "versions", "paths"),
     "configuration": ("explain", "secret_names", "yamltext", "config", "reference"),
-    "models": ("layers", "weights", "architectures", "specs", "speculative"),
+    "models": ("layers", "weights", "architectures", "specs", "vocabulary", "speculative"),
     "engines": ("budget_types", "logtext", "engines"),
     "inputs": ("params", "machine_file"),
     "predict": (

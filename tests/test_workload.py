@@ -105,6 +105,22 @@ def test_prompts_have_their_exact_length_are_repeatable_and_share_no_beginning()
     assert len({tuple(prompt[:4]) for prompt in prompts}) == 64
 
 
+@pytest.mark.parametrize("vocabulary", [31_000, 32_000, 248_320, None])
+def test_a_usual_vocabulary_changes_no_prompt(vocabulary: int | None) -> None:
+    """As drawn by every specbench before this one knew of vocabularies."""
+    drawn = token_ids(3, seed=0, step="conc8", index=3, vocabulary=vocabulary)
+    assert drawn == [1326, 17244, 23946]
+
+
+@pytest.mark.parametrize(("vocabulary", "first"), [(30_522, 1_000), (2_000, 1_000), (1_024, 512), (256, 128)])
+def test_a_small_vocabulary_has_every_id_that_is_drawn(vocabulary: int, first: int) -> None:
+    drawn = token_ids(20_000, seed=0, step="conc8", index=3, vocabulary=vocabulary)
+    assert min(drawn) >= first
+    assert max(drawn) < vocabulary
+    if vocabulary < 2_000:
+        assert set(drawn) == set(range(first, vocabulary))
+
+
 def test_a_request_beyond_the_context_is_refused_with_the_arithmetic() -> None:
     assert check_fit(config(input_tokens=[1024, 32600], output_tokens=256), None) == [
         "input 32,600 + output 256 = 32,856 tokens; the context holds 32,768: 88 too many"
