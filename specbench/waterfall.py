@@ -5,7 +5,7 @@ total is NVML's, and `before` is that less the free memory that the log names. T
 predicted, what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever
 was used. Of several ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of
 `slack`. The non-obvious thing: of a run that emulates a smaller card the predicted bars are that card's and add up to
-its total, the observed ones are those of the card that is there.
+its total, the observed ones are those of the card that is there. A host's memory has no total: its bars begin at 0.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Step:
     observed: int | None  # bytes per rank; None: not logged
     predicted_card: int | None  # bytes of the whole card, of the GPU table; None: not in it
     card: int | None  # bytes of the card that is there, by NVML where it was sampled
+    on_host: bool = False  # the memory is a host's: there is no card, and so no total to start from
 
 
 def steps(study: Study) -> tuple[Step, ...]:
@@ -70,6 +71,7 @@ def steps(study: Study) -> tuple[Step, ...]:
             pre=found.pools.pre[rank].bytes if rank in found.pools.pre else None,
             values=observed,
         ),
+        on_host=_is_host(study.record.config),
     )
 
 
@@ -77,7 +79,7 @@ def predicted_steps(budget: MemoryBudget, config: RunConfig) -> tuple[Step, ...]
     """The same from a prediction alone; nothing is observed."""
     total = card_bytes(config) if budget.basis == "config" else _total(config.gpu.name)
     predicted = _Side(card=total, pre=budget.free.pre.point, values=_points(budget))
-    return _steps(predicted, _Side(card=None, pre=None, values={}))
+    return _steps(predicted, _Side(card=None, pre=None, values={}), on_host=_is_host(config))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +100,11 @@ def _points(budget: MemoryBudget) -> dict[str, int | None]:
     return {term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()}
 
 
-def _steps(predicted: _Side, observed: _Side) -> tuple[Step, ...]:
+def _steps(predicted: _Side, observed: _Side, *, on_host: bool) -> tuple[Step, ...]:
     present = [term for term in _POOLS if predicted.values.get(term) or observed.values.get(term)]
-    order: list[Term | Literal["before"]] = ["before", *present, "unexplained", "graphs", "slack"]
+    order: list[Term | Literal["before"]] = [*present, "unexplained", "graphs", "slack"]
+    if not on_host:
+        order.insert(0, "before")
     return tuple(
         Step(
             term=term,
@@ -109,6 +113,7 @@ def _steps(predicted: _Side, observed: _Side) -> tuple[Step, ...]:
             observed=observed.step(term, present),
             predicted_card=predicted.card,
             card=observed.card,
+            on_host=on_host,
         )
         for term in order
     )
@@ -132,8 +137,17 @@ def _total(name: str) -> int | None:
         return None
 
 
+def _is_host(config: RunConfig) -> bool:
+    try:
+        return load_gpu(config.gpu.name).is_host
+    except SpecbenchError:
+        return False
+
+
 def _seen_total(study: Study) -> int | None:
-    """Of the card that is there: NVML's, else the GPU table's."""
+    """Of the card that is there: NVML's, else the GPU table's. Cards of a machine whose CPU it ran on do not count."""
+    if _is_host(study.record.config):
+        return None
     totals = {sample.total_bytes for sample in study.record.gpu_samples()}
     return totals.pop() if len(totals) == 1 else _total(study.record.config.gpu.name)
 

@@ -16,6 +16,7 @@ from specbench.studies import Collection, Study, collect, siblings, study
 from specbench.units import GIB
 
 RECORDS = Path(__file__).parent / "records"
+LIVE = Path(__file__).parent / "live" / "records"
 #: half of SGLang's last printed digit (0.01 GiB)
 ROUNDING = 0.005 * GIB
 
@@ -111,6 +112,17 @@ def test_both_sides_of_the_waterfall_add_up_to_the_card(name: str) -> None:
     assert not stacked["observed_bytes"].isna().any()
     # the total is what NVML saw
     assert set(stacked["card_bytes"]) == {150_754_820_096}
+
+
+def test_the_waterfall_of_a_host_has_no_card(tmp_path: Path) -> None:
+    """Of a machine that also has a GPU: the server did not run on it."""
+    folder = shutil.copytree(LIVE / "dflash-4", tmp_path / "on-cpu")
+    samples = next(RECORDS.glob("dflash_r8/gpu.csv*"))
+    shutil.copy(samples, folder / samples.name)
+    rows = frames.waterfall(study(folder))
+    assert set(rows["place"]) == {"host"}
+    assert rows["card_bytes"].isna().all()
+    assert "before" not in set(rows["term"])
 
 
 def test_an_emulated_waterfall_adds_up_to_both_cards(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ The shipped recordings end at 0.5.16; this is the newest version's own log, HTTP
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,12 @@ def test_a_campaign_on_the_cpu_holds_no_gpu() -> None:
     total = bill(load_campaign("params/live.yaml").runs)
     assert (total.starts, total.held_s, total.gpu_s) == (9, 0, 0)
     assert total.total_s > 0
+
+
+def test_nothing_is_said_of_nvml_where_no_gpu_was_used(tmp_path: Path) -> None:
+    folder = shutil.copytree(RECORDS / "dflash-4", tmp_path / "measured")
+    status = json.loads((folder / "status.json").read_text("utf-8"))
+    (folder / "status.json").write_text(json.dumps({**status, "origin": "measured"}), "utf-8")
+    found = diagnose.of_record(RunRecord.open(folder))
+    assert found.origin == "measured" and "measured" in found.budgets
+    assert not [text for text in found.assumptions if "NVML" in text]

@@ -66,6 +66,7 @@ def steps() -> pd.DataFrame:
             "observed_bytes": ints(1 * GIB, 51 * GIB, None, 1 * GIB, 18 * GIB),
             "predicted_card_bytes": ints(*[80 * GIB] * 5),
             "card_bytes": ints(*[80 * GIB] * 5),
+            "place": pd.array(["card"] * 5, dtype="string"),
         }
     )
 
@@ -100,6 +101,13 @@ def test_the_waterfall_tells_two_cards_apart_and_states_the_rest(steps: pd.DataF
     assert "emulated card: 60.00" in texts(ax)
     assert "card that is there: 80.00" in texts(ax)
     assert ax.get_xlabel() == "GiB of the card, per rank; unexplained rest: 10.00 predicted, 0.25 recorded"
+
+
+def test_the_memory_of_a_host_is_not_called_a_cards(steps: pd.DataFrame, ax: Axes) -> None:
+    host = steps.iloc[1:].assign(place="host", predicted_card_bytes=ints(*[None] * 4), card_bytes=ints(*[None] * 4))
+    plots.waterfall(host, ax=ax)
+    assert ax.get_xlabel() == "GiB of the host's memory, per rank"
+    assert "card" not in texts(ax)
 
 
 def test_waterfall_of_nothing_is_a_note(ax: Axes, steps: pd.DataFrame) -> None:

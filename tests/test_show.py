@@ -269,6 +269,19 @@ def test_the_course_tells_the_parts_of_the_start_and_the_cache() -> None:
     assert lines["conc8"][-6:] == ["NOT", "flushed,", "5,120", "tokens", "in", "use"]
 
 
+def test_an_old_figure_of_the_cache_does_not_deny_its_flush() -> None:
+    record = study(RECORDS / "nospec_r8").record
+    for flushed, said in (
+        (True, "flushed, 0 tokens in use (8,192 tokens cached by its last report, which is up to 30 s old and may be "),
+        (False, "NOT flushed, 0 tokens in use (8,192 tokens cached by its last report)"),
+    ):
+        cache = CacheState(flushed=flushed, used_tokens=0, evictable_tokens=8192)
+        status = record.status.model_copy(update={"caches": {"conc8": cache}})
+        text = str(show.course(RunRecord(record.folder, status, record.config, record.env)))
+        (line,) = [line for line in text.splitlines() if line.startswith("conc8")]
+        assert said in line
+
+
 def test_failed_requests_are_quoted() -> None:
     text = str(show.latency(study(RECORDS / "nextn_r4_full")))
     assert "stream ended without a token" in text

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..budget_types import MemoryBudget
-from ..caveats import marks
+from ..caveats import marks, on_cpu
 from ..config import RunConfig
 from ..ending import classify
 from ..engines.contract import PoolReport, ServerLog
@@ -68,7 +68,8 @@ def of_record(record: RunRecord) -> Diagnosis:
     pools = report(log, record.server_info())
     read = read_free(record, log, pools)
     case = _case(record.config, log, pools, record.status.status, record.requests(), read=read, bare=False)
-    unread = isinstance(read, str) and record.origin == "measured" and bool(case.budgets.get("measured"))
+    measured = record.origin == "measured" and bool(case.budgets.get("measured"))
+    unread = isinstance(read, str) and measured and not on_cpu(record.config)
     found = _diagnosis(
         case,
         name=record.name,

@@ -52,6 +52,7 @@ def _waterfall(found: Iterable[Step]) -> pd.DataFrame:
             "observed_bytes": one.observed,
             "predicted_card_bytes": one.predicted_card,
             "card_bytes": one.card,
+            "place": "host" if one.on_host else "card",
         }
         for one in found
     )

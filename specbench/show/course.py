@@ -43,7 +43,7 @@ def _row(record: RunRecord, phase: str, seconds: float, sent: list[bool] | None)
         _NAMES.get(phase, phase.replace("_", " ")),
         _seconds(seconds),
         answered,
-        Cell(text="" if cache is None else _cache(cache)),
+        Cell(text="") if cache is None else Cell(text=_cache(cache), below=_cached(cache)),
     ]
 
 
@@ -60,3 +60,11 @@ def _cache(cache: CacheState) -> str:
     """What the flush was answered, and what the engine then said that was held."""
     said = "flushed" if cache.flushed else "NOT flushed"
     return said if cache.used_tokens is None else f"{said}, {cache.used_tokens:,} tokens in use"
+
+
+def _cached(cache: CacheState) -> str | None:
+    """An idle engine renews this figure every 30 s only: after a flush it mostly is that of before."""
+    if not cache.evictable_tokens:
+        return None
+    last = f"{cache.evictable_tokens:,} tokens cached by its last report"
+    return f"{last}, which is up to 30 s old and may be from before the flush" if cache.flushed else last
