@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -169,8 +168,11 @@ def refresh(path: Path) -> bytes:
 @contextmanager
 def _passing_runs() -> Iterator[None]:
     """Kernels that start in this block put runs without a folder of their own into one that does not stay."""
-    with tempfile.TemporaryDirectory(prefix="specbench-runs-") as folder, _environment({RUNS: folder}):
-        yield
+    with scratch() as folder:
+        runs = folder / "runs"
+        runs.mkdir()
+        with _environment({RUNS: str(runs)}):
+            yield
 
 
 def stored(notebook: Mapping[str, Any]) -> bytes:
