@@ -18,17 +18,21 @@ from .engines.sglang.server_info import ServerInfo, read
 from .reconcile import observed_term
 from .record_types import GpuSample
 from .terms import TERMS, Limit, Role, Term
-from .units import Interval, Quantity, format_gib
+from .units import GIB, Interval, Quantity, format_gib
 
-Total = Literal["before_start", "at_ready", "peak", "context_and_unexplained"]
+Total = Literal["before_start", "at_ready", "peak", "given_back", "context_and_unexplained"]
 
-#: Bytes of a whole card (the last: of a rank), beside the terms.
+#: Bytes of a whole card (the last two: of a rank), beside the terms.
 TOTALS: dict[Total, str] = {
     "before_start": "in use before the start: the driver's own, and others'; the baseline of the rows below",
     "at_ready": "in use when the server was ready, above the baseline",
     "peak": "most in use from then until the stop, above the baseline",
+    "given_back": "counted in a term and freed after the pools were made: a draft's own embedding and head, which it "
+    "then shares with the target",
     "context_and_unexplained": "in use when ready, above the baseline and in no term: CUDA context, buffers, the rest",
 }
+#: Between two figures of free memory something is always taken; more free than this is memory that came back.
+_CAME_BACK_BYTES = GIB // 10
 _COUNTS: tuple[Limit, ...] = ("state_slots", "running_requests", "kv_tokens", "context_len", "max_input_tokens")
 _INFO = "/server_info"
 _STOPPED = frozenset({"stop", "steady_end", "killed", "after"})
@@ -201,13 +205,42 @@ def _totals(
     yield _side("peak", rank, "bytes", None, None, None, _told(most, f"{gpu}, {len(serving)} samples until the stop"))
     known = [row.log for row in terms]
     if all(one is not None for one in known):
-        named = sum(one.value for one in known if one is not None)
-        rounding = sum(one.tolerance for one in known if one is not None)
-        source = f"{gpu}, when ready, less the {len(known)} terms of the log ({format_gib(named)})"
+        back = _given_back(log, rank)
+        if back is not None:
+            yield _side("given_back", rank, "bytes", None, back, None, None)
+        named = sum(one.value for one in known if one is not None) - (back.value if back is not None else 0)
+        rounding = sum(one.tolerance for one in (*known, back) if one is not None)
+        less = "" if back is None else ", without what was given back"
+        source = f"{gpu}, when ready, less the {len(known)} terms of the log ({format_gib(named)}{less})"
         if ready + rounding < named:
             source += "; below 0: what a term counts was given back later, or is shared"
         rest = Told(value=ready - named, tolerance=rounding, source=source)
         yield _side("context_and_unexplained", rank, "bytes", None, None, None, rest)
+
+
+def _given_back(log: ServerLog, rank: str) -> Told | None:
+    """What is free again between the last pool and the next figure. SGLang's multi-token heads load an embedding and a
+    head of their own, which the log counts as theirs, and free them for the target's (set_embed_and_head)."""
+    last = max((end for end in log.pool_ends if end.rank == rank), key=lambda end: end.line, default=None)
+    if last is None:
+        return None
+    captured = " before its graphs"
+    later: list[tuple[int, Quantity, str]] = [
+        (graph.line, Quantity(graph.available.bytes + graph.used.bytes, 2 * graph.available.resolution_bytes), captured)
+        for graph in log.graphs
+        if graph.rank == rank and graph.line > last.line and graph.available is not None and graph.used is not None
+    ]
+    later += [(row.line, row.available, "") for row in log.resolved if row.rank == rank and row.available is not None]
+    after = min((found for found in later if found[0] > last.line), key=lambda found: found[0], default=None)
+    if after is None or after[1].bytes - last.available.bytes < _CAME_BACK_BYTES:
+        return None
+    line, free, how = after
+    return Told(
+        value=free.bytes - last.available.bytes,
+        tolerance=free.resolution_bytes + last.available.resolution_bytes,
+        source=f"log line {last.line}: {format_gib(last.available.bytes)} free, line {line}: "
+        f"{format_gib(free.bytes)}{how}",
+    )
 
 
 def _serving(card: Sequence[GpuSample]) -> list[GpuSample]:
