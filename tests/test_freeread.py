@@ -316,7 +316,7 @@ def test_records_become_rows_of_the_offsets_table(tmp_path: Path) -> None:
             "tp": 1,
             "gpu": "h200",
             "logged": {"pre": "139.13", "post": "88.07"},
-            "pre": 0.06354,  # 65.07 MiB; the table's fitted 0.0633 is 0.2 MiB from it
+            "pre": 0.06354,  # 65.07 MiB; the table's 0.06366 is that of other starts
             "post": 0.01513,
             "exact": True,
             "runs": 2,

@@ -43,8 +43,8 @@ def workbook(tmp_path_factory):
     (copy / "params" / "demo.yaml").write_text(
         "campaign: demo\n"
         "points:\n"
-        "  - {params: recordings/0512_dflash_r4_exact.yaml, name: story-4}\n"
-        "  - {params: recordings/0512_dflash_r8_exact.yaml, name: story-8}\n",
+        "  - {params: recordings/h200_story-4.yaml, name: story-4}\n"
+        "  - {params: recordings/h200_story-8.yaml, name: story-8}\n",
         encoding="utf-8",
     )
     return copy
