@@ -23,6 +23,7 @@ from .errors import ConfigError
 from .explain import listed, problem_text
 from .params import Campaign
 from .paths import expanded, resolve
+from .secret_names import refuse_secret_variables
 from .yamltext import read_mapping
 
 
@@ -44,6 +45,8 @@ def read_places(path: str | Path) -> Places:
         places = Places.model_validate({key: {} if value is None else value for key, value in data.items()})
     except ValidationError as error:
         raise ConfigError(problem_text(error.errors(include_url=False)[0], Places, file.name)) from None
+    for version, engine in places.engines.items():
+        refuse_secret_variables(engine.env, f"{file.name}: engines.{version}.env")
     folders: dict[str, str] = {}
     for name, given in places.models.items():
         folder = file.parent / expanded(Path(given))

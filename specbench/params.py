@@ -255,7 +255,7 @@ def _build(data: Mapping[str, Any], where: str) -> RunConfig:
     except ValidationError as error:
         raise ConfigError(problem_text(error.errors(include_url=False)[0], RunConfig, where)) from None
     reject_keyed(config.engine, where)
-    refuse_secrets(config.engine.env, where)
+    refuse_secrets(config.engine, where)
     if not config.engine.allow_refused:
         for refusal in check(config):
             raise ConfigError(

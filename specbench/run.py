@@ -67,7 +67,7 @@ def run(
     started at all.
     """
     replayed = None
-    refuse_secrets(config.engine.env)
+    refuse_secrets(config.engine)
     if config.engine.replay is not None:
         replayed = as_recorded(config, RunRecord.open(resolve(config.engine.replay, kind="engine.replay")))
         config = replayed.config

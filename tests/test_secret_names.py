@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from specbench.cli import app
 from specbench.config import RunConfig
 from specbench.environment import environment
 from specbench.errors import ConfigError
 from specbench.params import load_run
 from specbench.preflight import Checked
-from specbench.secret_names import HIDDEN, is_secret, shown
+from specbench.secret_names import HIDDEN, is_secret, is_secret_flag, shown
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,49 @@ def test_a_params_file_with_a_secret_is_refused_before_anything_is_written(tmp_p
         load_run(file)
     assert "hf_verysecret" not in str(caught.value)
     assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("api-key", "verysecret"),
+        ("--api_key", 12345),
+        ("api", "verysecret"),  # argparse takes the start of a flag
+        ("--admin-api-key=verysecret", True),
+        ("ssl-keyfile-p", "verysecret"),
+        ("hub-token", ["verysecret"]),  # of a fork
+    ],
+)
+def test_flags_that_take_secrets(flag: str, value: object) -> None:
+    assert is_secret_flag(flag, value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("api-key", None),
+        ("ssl-keyfile", "/etc/key.pem"),
+        ("tokenizer-path", "/models/x"),
+        ("max-prefill-tokens", 16384),
+        ("speculative-token-map", "thunlp/map"),
+        ("kt-max-deferred-experts-per-token", 2),
+        ("enable-dynamic-batch-tokenizer", True),
+    ],
+)
+def test_flags_that_take_none(flag: str, value: object) -> None:
+    assert not is_secret_flag(flag, value)
+
+
+@pytest.mark.parametrize("command", ["run", "predict"])
+def test_a_key_among_the_flags_is_refused_and_how_else_is_told(command: str, tmp_path: Path) -> None:
+    given = ["--set", "engine.args.api-key=verysecret"] + (["--out", str(tmp_path / "out")] if command == "run" else [])
+    done = CliRunner().invoke(app, [command, "params/recordings/nospec_r4.yaml", *given])
+    assert isinstance(done.exception, ConfigError)
+    what, instead = str(done.exception).splitlines()
+    assert what.startswith("nospec_r4.yaml: engine.args.api-key: looks like a secret")
+    assert instead.endswith("engine.attach, its key in SPECBENCH_API_KEY.")
+    assert "verysecret" not in what + instead + done.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_inherited_environment_is_recorded_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,12 @@ from ..bill import Cost
 from ..config import RunConfig
 from ..launch import server_argv
 from ..resume import Standing
+from ..secret_names import shown as secretless
 from ..terms import Verdict
 from ..units import counted
 
 _STYLES: dict[Verdict | None, str] = {"serves": "green", "capped": "yellow", "refused": "red", None: "dim"}
 _INDENT = " " * 4
-#: Parts of names of environment variables whose values are nobody's business.
-_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 def bill(campaign: str, ahead: Outlook, console: Console) -> None:
@@ -107,7 +106,7 @@ def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any
         "workload_s": round(cost.workload_s, 1),
         "beside_s": round(cost.beside_s, 1),
         "gpus": cost.gpus,
-        "environment": _environment(config),
+        "environment": secretless(config.engine.env),
         "command": _command(config),
     }
 
@@ -153,7 +152,7 @@ def _why(cost: Cost) -> str:
 
 def _shell(config: RunConfig) -> str:
     """The server's command as a shell takes it, its own environment variables first."""
-    variables = [f"{name}={shlex.quote(value)}" for name, value in _environment(config).items()]
+    variables = [f"{name}={shlex.quote(value)}" for name, value in secretless(config.engine.env).items()]
     return _INDENT + " ".join([*variables, shlex.join(_command(config))])
 
 
@@ -164,13 +163,6 @@ def _command(config: RunConfig) -> list[str]:
     if config.engine.port is None:
         argv[argv.index("--port") + 1] = "PORT"  # a free one, when it starts
     return argv
-
-
-def _environment(config: RunConfig) -> dict[str, str]:
-    return {
-        name: "…" if any(part in name.upper() for part in _SECRET) else value
-        for name, value in config.engine.env.items()
-    }
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
