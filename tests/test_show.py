@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from specbench import latency, show
+from specbench import latency, listing, show
 from specbench.budget import predict
 from specbench.caveats import RANDOM_WEIGHTS
 from specbench.engines.contract import Line
@@ -19,7 +20,7 @@ from specbench.show.findings import clipped
 from specbench.show.run import provenance, served_cell
 from specbench.show.serving import _spread
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
-from specbench.studies import study
+from specbench.studies import collect, study
 from specbench.units import GIB, Interval
 
 ROOT = Path(__file__).parent.parent
@@ -293,3 +294,27 @@ def test_the_end_of_the_log_has_line_numbers() -> None:
     last = str(show.log_tail(record, 3)).splitlines()
     assert last[-1].startswith(f"  line {len(lines)}: ")
     assert len(last) == 3
+
+
+def test_earlier_attempts_stand_under_the_row_of_the_last(tmp_path: Path) -> None:
+    """The first has a page, of the second only the record is there, of the third the folder is gone."""
+    for name, source in (("point", "0512_dflash_r8"), ("point.2", "nextn_r4_full"), ("point.4", "nospec_r8")):
+        shutil.copytree(RECORDS / source, tmp_path / name / "record")
+        listing.begin(tmp_path, "point", tmp_path / name, {})
+        if name == "point.2":
+            listing.begin(tmp_path, "point", tmp_path / "point.3", {})
+    (tmp_path / "point" / "index.html").touch()
+    shown = show.runs_table(collect(tmp_path))
+    lines = [line for line in str(shown).splitlines() if "point" in line]
+    assert [line.split("  ")[0] for line in lines] == [
+        "point.4 (0.5.16 · none · TP 1)",
+        "earlier attempt: point.3",
+        "earlier attempt: point.2",
+        "earlier attempt: point",
+    ]
+    assert "served" in lines[0]
+    assert "no record" in lines[1] and "its folder is gone" in lines[1]
+    assert "crashed" in lines[2]
+    assert "refused" in lines[3]
+    assert 'href="point/index.html"' in shown.html
+    assert 'href="point.2/index.html"' not in shown.html

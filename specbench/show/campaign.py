@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 
 from ..caveats import marks
+from ..errors import RecordError
 from ..latency import load_name
-from ..listing import read
+from ..listing import folder_in, read
+from ..outcome import outcome_of, tally
+from ..record import RunRecord
 from ..studies import Collection, Missing, Study
 from .client import client_warning
 from .figures import amount_cell, outcome_cell
@@ -22,10 +26,13 @@ def campaign(collection: Collection) -> Shown:
 
 def runs_table(collection: Collection) -> Shown:
     """One row per run. Names are links where the folder belongs to a campaign, which has a page for each."""
-    linked = read(collection.folder) is not None
-    rows = [
-        _row(entry, linked) if isinstance(entry, Study) else _missing_row(entry, linked) for entry in collection.entries
-    ]
+    known = read(collection.folder)
+    linked = known is not None
+    earlier = {} if known is None else {entry.folder: entry.earlier for entry in known.entries}
+    rows: list[list[Value]] = []
+    for entry in collection.entries:
+        rows.append(_row(entry, linked) if isinstance(entry, Study) else _missing_row(entry, linked))
+        rows += [_earlier_row(collection.folder, name) for name in reversed(earlier.get(entry.folder.name, ()))]
     headers = [
         "run",
         "asked",
@@ -97,6 +104,25 @@ def _missing_row(missing: Missing, linked: bool) -> list[Value]:
     blank = Cell(text="", plain="", number=True)
     why = Cell(text=first_sentence(missing.error), tone="bad", wide=True, title=missing.error)
     return [_name(missing.name, linked), *([blank] * 3), outcome_cell("no_record"), why, *([blank] * 5)]
+
+
+def _earlier_row(root: Path, name: str) -> list[Value]:
+    """An attempt that a later one replaced: how it ended. Its figures are on its own page."""
+    folder = folder_in(root, name)
+    blank = Cell(text="", plain="", number=True)
+    try:
+        if folder is None:
+            raise RecordError("its folder is gone")
+        record = RunRecord.open(folder)
+    except RecordError as error:
+        ended, why = outcome_cell("no_record"), first_sentence(str(error))
+    else:
+        sent, answered = tally(record.requests())
+        ended = outcome_cell(outcome_of(record.status.status, asked=None, resolved=None, sent=sent, answered=answered))
+        why = first_sentence(record.status.reason)
+    page = f"{name}/index.html" if folder is not None and (folder / "index.html").is_file() else None
+    cell = Cell(text=f"earlier attempt: {name}", href=page, tone="muted")
+    return [cell, *([blank] * 3), ended, Cell(text=why, tone="muted", wide=True), *([blank] * 5)]
 
 
 def _name(name: str, linked: bool, below: str | None = None) -> Cell:
