@@ -61,8 +61,11 @@ class MeasuredOffsets:
 
 def measured_offsets(record: RunRecord) -> MeasuredOffsets | str:
     """Of a record of a real start; else why not, in one sentence."""
-    log = read_log(record.log_path, name=record.log_path.name, version=record.config.engine.version)
-    return read_free(record, log, pool_report(log, record.server_info()))
+    try:
+        log = read_log(record.log_path, name=record.log_path.name, version=record.config.engine.version)
+        return read_free(record, log, pool_report(log, record.server_info()))
+    except RecordError as damaged:
+        return _in_a_line(damaged)
 
 
 def read_free(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredOffsets | str:
@@ -72,7 +75,11 @@ def read_free(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
     except UnknownError as unknown:
         return str(unknown)
     except RecordError as damaged:  # the log and the prediction from it are worth having all the same
-        return str(damaged).partition("\n")[0]
+        return _in_a_line(damaged)
+
+
+def _in_a_line(damaged: RecordError) -> str:
+    return str(damaged).partition("\n")[0].removesuffix(".")
 
 
 def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredOffsets:

@@ -22,6 +22,7 @@ from .errors import RecordError
 
 CAMPAIGN = "campaign.json"
 _SCHEMA = 1
+_LONGEST_NAME_BYTES = 255  # of a file system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +103,8 @@ def run_folders(root: Path) -> tuple[Path, ...]:
 
 
 def folder_in(root: Path, name: str) -> Path | None:
-    """A listed folder, if it is there. A name with a separator would lead out; the list is a file like any other."""
-    return root / name if Path(name).name == name and (root / name).is_dir() else None
+    """A listed folder, if it is there."""
+    return root / name if (root / name).is_dir() else None
 
 
 def _entry(run: Mapping[str, Any]) -> Listed:
@@ -112,11 +113,20 @@ def _entry(run: Mapping[str, Any]) -> Listed:
         raise ValueError("'asked' holds no sections")
     return Listed(
         name=str(run["name"]),
-        folder=None if folder is None else str(folder),
+        folder=None if folder is None else _folder_name(folder),
         waiting=run.get("waiting", folder is None) is True,
         asked=asked,
-        earlier=tuple(str(name) for name in run.get("earlier", ())),
+        earlier=tuple(_folder_name(name) for name in run.get("earlier", ())),
     )
+
+
+def _folder_name(said: object) -> str:
+    """One that stays in the campaign's folder: the list is a file like any other, and may have been edited."""
+    name = str(said)
+    leads_out = name in ("", ".", "..") or any(char in name for char in "/\\\0")
+    if leads_out or len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME_BYTES:
+        raise ValueError(f"{name[:60]!r} is no name of a run's folder")
+    return name
 
 
 def _write(root: Path, listing: Listing) -> None:

@@ -36,10 +36,10 @@ class Offsets:
     without: tuple[tuple[str, str], ...]  # record, why it has none
 
 
-def offset_rows(records: Iterable[RunRecord]) -> Offsets:
-    """Proposed rows, in the order of the records."""
+def offset_rows(records: Iterable[RunRecord], damaged: Iterable[tuple[str, str]] = ()) -> Offsets:
+    """Proposed rows, in the order of the records. `damaged`: what could not be opened, and why."""
     groups: dict[tuple[Any, ...], list[tuple[RunRecord, MeasuredOffsets]]] = {}
-    without: list[tuple[str, str]] = []
+    without = [(name, why.partition("\n")[0].removesuffix(".")) for name, why in damaged]
     for record in records:
         found = measured_offsets(record)
         if isinstance(found, str):

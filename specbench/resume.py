@@ -20,7 +20,7 @@ from . import listing
 from .config import RunConfig
 from .errors import RecordError, SpecbenchError
 from .outcome import in_words, outcome_of, tally
-from .record import RunRecord
+from .record import RECORD, RunRecord
 from .recorded import whole
 from .terms import Outcome
 
@@ -36,7 +36,7 @@ _PLACES = frozenset(
 FAILED: frozenset[Outcome] = frozenset({"refused", "crashed", "timed_out", "unanswered"})
 _MOST_TOLD = 3
 
-State = Literal["new", "interrupted", "cut short", "changed", "retried", "done", "failed"]
+State = Literal["new", "interrupted", "damaged", "cut short", "changed", "retried", "done", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,18 @@ def _standing(config: RunConfig, entry: listing.Listed, root: Path, retry_failed
     if folder is None:
         return Standing(config=config, state="new")
     try:
-        record = RunRecord.open(folder)
-    except RecordError:
+        return _of_record(config, entry, folder, retry_failed)
+    except RecordError as error:
+        if (folder / RECORD).is_dir():
+            why = f"{config.name}: its record is damaged ({_first_line(error)}): it runs again"
+            return Standing(config=config, state="damaged", why=why, folder=folder)
         why = f"{config.name}: its run was interrupted and left no record: it runs again"
         return Standing(config=config, state="interrupted", why=why, folder=folder)
+
+
+def _of_record(config: RunConfig, entry: listing.Listed, folder: Path, retry_failed: bool) -> Standing:
+    """RecordError: what decides cannot be read."""
+    record = RunRecord.open(folder)
     changes = list(_changes(config, entry.asked, record))
     if changes:
         more = f", and {len(changes) - _MOST_TOLD} more" if len(changes) > _MOST_TOLD else ""
@@ -143,6 +151,10 @@ def _whole(config: RunConfig) -> RunConfig | None:
         return whole(config)
     except SpecbenchError:
         return None
+
+
+def _first_line(error: RecordError) -> str:
+    return str(error).partition("\n")[0].removesuffix(".")
 
 
 def _value(value: Any) -> str:

@@ -344,10 +344,23 @@ def test_records_become_rows_of_the_offsets_table(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nospec(tmp_path / "run")
+    record = nospec(tmp_path / "run").folder
     shown = CliRunner().invoke(app, ["offsets", str(tmp_path / "run")])
     assert shown.exit_code == 0
     assert "pre: 0.06354" in shown.stdout
+    for name, file in (("p1", "status.json"), ("p2", "server.log"), ("p3", "env.json")):
+        shutil.copytree(record, tmp_path / "all" / name / "record")
+        (tmp_path / "all" / name / "record" / file).unlink()
+        (tmp_path / "all" / name / "record" / "status.json").touch()
+    shutil.copytree(record, tmp_path / "all" / "p4" / "record")
+    mixed = CliRunner().invoke(app, ["offsets", str(tmp_path / "all")])
+    assert mixed.exit_code == 0
+    assert "pre: 0.06354" in mixed.stdout
+    assert [line.partition(": no row: ")[0] for line in mixed.stdout.splitlines() if "# " in line] == [
+        "  # p1",
+        "  # p3",
+        "  # nospec_r4",
+    ]
     none = CliRunner().invoke(app, ["offsets", str(RECORDS / "dflash_r8"), "--json"])
     assert none.exit_code == 1
     assert json.loads(none.stdout)["without"] == [

@@ -85,12 +85,15 @@ def test_a_list_that_does_not_fit_the_disk_leaves_the_old_one(tmp_path: Path) ->
     assert found is not None and [entry.name for entry in found.entries] == ["a"]
 
 
-def test_a_list_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["../outside", "", ".", "..", "a/b", "a\\b", "/", "a\0", "x" * 256])
+@pytest.mark.parametrize("key", ["folder", "earlier"])
+def test_a_list_cannot_lead_out_of_its_folder(tmp_path: Path, name: str, key: str) -> None:
     root = folder(tmp_path, "root")
     folder(tmp_path, "outside")
-    document = {"schema": 1, "campaign": "x", "runs": [{"name": "a", "folder": "../outside"}]}
-    (root / listing.CAMPAIGN).write_text(json.dumps(document))
-    assert listing.run_folders(root) == ()
+    run = {"name": "a", "folder": name} if key == "folder" else {"name": "a", "folder": "a", "earlier": [name]}
+    (root / listing.CAMPAIGN).write_text(json.dumps({"schema": 1, "campaign": "x", "runs": [run]}))
+    with pytest.raises(RecordError, match="is no name of a run's folder"):
+        listing.run_folders(root)
 
 
 @pytest.mark.parametrize(

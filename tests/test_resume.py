@@ -156,5 +156,19 @@ def test_what_was_asked_and_cannot_be_read_runs_anew(root: Path) -> None:
     assert states(root)["served"] == "changed"
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("status.json", "{"), ("requests.jsonl", "{}\n"), ("config.yaml", "name: 3"), ("env.json", "[]")],
+)
+def test_a_damaged_record_runs_again_and_the_others_stay_as_they_are(root: Path, file: str, text: str) -> None:
+    before = states(root)
+    (root / "served" / "record" / file).write_text(text)
+    assert states(root) == before | {"served": "damaged"}
+    why = next(standing.why for standing in standings(CONFIGS, root) if standing.config.name == "served")
+    assert why.startswith("served: its record is damaged (")
+    assert why.endswith("): it runs again")
+    assert "\n" not in why
+
+
 def test_a_folder_that_was_never_a_campaign_has_nothing_done(tmp_path: Path) -> None:
     assert {standing.state for standing in standings(CONFIGS, tmp_path)} == {"new"}

@@ -24,17 +24,25 @@ def offsets(
 
     Example: specbench offsets runs/h200
     """
+    from ..errors import RecordError
     from ..offset_rows import as_yaml, offset_rows
     from ..paths import resolve
     from ..record import RunRecord
 
     found: list[RunRecord] = []
+    damaged: list[tuple[str, str]] = []
     for path in records:
         folder = resolve(path, kind="record")
         inside = sorted(folder.glob("*/record/status.json")) or sorted(folder.glob("*/status.json"))
         whole = (folder / "status.json").is_file() or (folder / "record" / "status.json").is_file()
-        found += [RunRecord.open(folder)] if whole or not inside else [RunRecord.open(file.parent) for file in inside]
-    told = offset_rows(found)
+        for place in [folder] if whole or not inside else [file.parent for file in inside]:
+            try:
+                found.append(RunRecord.open(place))
+            except RecordError as error:
+                if not whole and not inside:
+                    raise
+                damaged.append((_run_name(place), str(error)))
+    told = offset_rows(found, damaged)
     if json_output:
         import json
 
@@ -45,3 +53,10 @@ def offsets(
         typer.echo(as_yaml(told), nl=False)
     if not told.proposals:
         raise typer.Exit(1)
+
+
+def _run_name(place: Path) -> str:
+    """Of a record that cannot be opened: it cannot tell its own."""
+    from ..record import RECORD
+
+    return place.parent.name if place.name == RECORD else place.name
