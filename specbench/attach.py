@@ -25,6 +25,7 @@ from .ending import Ending, classify
 from .errors import ConfigError, LaunchError
 from .paths import resolve
 from .redaction import Redaction
+from .replay.itself import INSTANT, Played, played
 
 #: Names under which engines of different versions answer, newest first.
 SERVER_INFO = ("/server_info", "/get_server_info")
@@ -73,15 +74,22 @@ class Attached:
         told = self.info.get("version")
         return told if isinstance(told, str) else None
 
-    def environment(self, env: Mapping[str, Any]) -> dict[str, Any]:
-        """What differs in env.json from that of a server which this machine started."""
+    def environment(self, env: Mapping[str, Any], played: Played | None) -> dict[str, Any]:
+        """What differs in env.json from that of a server which this machine started. `played`: what it replayed."""
         elsewhere = {**env["machine"], "driver": None, "gpus": None, "reason": self.not_sampled}
-        return {
+        here = env["machine"] if self.is_local else elsewhere
+        found = {
             "engine": {**env["engine"], "version_from": "/server_info", "python": None},
-            "machine": env["machine"] if self.is_local else elsewhere,
+            "machine": here,
             "environment": {},
             "attach": {"url": self.url, "version": self.version, "key_sent": bool(self.headers)},
         }
+        return found if played is None else {**found, **_replayed(played, self.url, self.version, here)}
+
+    @property
+    def played(self) -> Played | None:
+        """The record that it plays; None: an engine."""
+        return played(self.info)
 
     @property
     def not_sampled(self) -> str | None:
@@ -228,6 +236,23 @@ def _key(name: str) -> str | None:
             "Expected printable ASCII without spaces; unset the variable when the server asks for none."
         )
     return key
+
+
+def _replayed(record: Played, url: str, version: str | None, here: Mapping[str, Any]) -> dict[str, Any]:
+    """Of env.json, as a replay of our own has it: the machine of the recording, and what was replayed where."""
+    return {
+        "machine": record.machine,
+        "emulation": record.emulation,
+        "simulated_acceptance": record.simulated_acceptance,
+        "replay": {
+            "source": url,
+            "name": record.name,
+            "sha256": record.sha256,
+            "speed": INSTANT if record.speed is None else record.speed,
+            "engine_version": version,
+            "played_on": dict(here),
+        },
+    }
 
 
 def _what_to_do(got: fetch.Fetched) -> str:

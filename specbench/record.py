@@ -98,6 +98,11 @@ class RunRecord:
         return self.status.origin
 
     @property
+    def replayed(self) -> bool:
+        """Whether a replay answered, one of ours or an attached one; a record that was merely imported has none."""
+        return self.config.engine.replay is not None or isinstance(self.env.get("replay"), Mapping)
+
+    @property
     def recorded_machine(self) -> SeenMachine | None:
         """The machine of the recording that this run replayed or was imported from. None: a real start, or not said."""
         return self._machine(self.env.get("machine")) if self.origin == "recorded" else None

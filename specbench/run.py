@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from .record import RECORD, RunRecord, new_run_folder
 from .record_types import RunStatus
 from .record_writer import RecordWriter
 from .recorded import AsRecorded, as_recorded
+from .replay.itself import UNTOLD, Played, pace
 from .secret_names import refuse_secrets
 from .sending import Progress, Sending, send
 from .served_config import AsServed, as_served
@@ -143,15 +144,18 @@ def _observe(
 ) -> RunRecord:
     writer.config(config)
     record = None if replayed is None else replayed.record
+    played = None if target is None else target.played
     room = headroom(config)
     for warning in room.warnings:
         notice(warning)
     told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *_marks(config), *caveats(config))
-    notes = list(dict.fromkeys((*told, *_notes(config, record))))
+    notes = list(dict.fromkeys((*told, *_notes(config, record), *_notes_of_replay(played))))
     sending, until = Sending(), until_unix_s()
     timeout_s = config.engine.ready_timeout_s
 
-    with Watching(config, writer.log_path, target.not_sampled if target else None) as watching:
+    with Watching(
+        config, writer.log_path, target.not_sampled if target else None, replayed=played is not None
+    ) as watching:
 
         def tick(waited_s: float) -> None:
             if progress:
@@ -195,8 +199,11 @@ def _observe(
     cut = server.exit_code is None and (sending.cut or (server.timed_out and left_s(until) == 0))
     if cut:
         ending = _cut_short(server, sending)
+    if target is not None and played is None and any(trace.replayed_exactly is not None for trace in sending.traces):
+        played = UNTOLD
+        notes += _notes_of_replay(played)
     env = environment(config, server.argv, watching.telemetry.words, server.gpu_memory, replayed, checked, emulated)
-    env |= {} if target is None else target.environment(env)
+    env |= {} if target is None else target.environment(env, played)
     writer.env({**env, "gpu_memory": server.gpu_use, "capture": watching.told()})
     if sending.traces:
         writer.requests(sending.traces)
@@ -204,7 +211,7 @@ def _observe(
     return writer.finish(
         RunStatus(
             status=ending.status,
-            origin="measured" if record is None else "recorded",
+            origin="measured" if record is None and played is None else "recorded",
             exit_code=ending.exit_code,
             reason=ending.reason,
             started_unix_s=server.started_unix_s,
@@ -277,12 +284,25 @@ def _notes(config: RunConfig, replayed: RunRecord | None) -> list[str]:
     if replayed is None:
         return notes
     speed = config.engine.replay_speed
-    pace = "at once" if speed == "instant" else f"{speed:g} times as fast as recorded"
-    notes.append(f"replay of the record {replayed.name}, {pace}; all times of requests are in recorded time")
+    told = pace(None if isinstance(speed, str) else speed)
+    notes.append(f"replay of the record {replayed.name}, {told}; all times of requests are in recorded time")
     if not workload.load_only and not replayed.requests():
         notes.append("the replayed record is load only: no request was recorded, so the workload has no latencies")
-    notes += [note for note in replayed.status.notes if not note.startswith(("load only:", "replay of"))]
-    return notes
+    return notes + _of_record(replayed.status.notes)
+
+
+def _of_record(notes: Iterable[str]) -> list[str]:
+    """What holds of its replay too."""
+    return [note for note in notes if not note.startswith(("load only:", "replay of"))]
+
+
+def _notes_of_replay(played: Played | None) -> list[str]:
+    """Of an attached server that is a replay."""
+    if played is None:
+        return []
+    times = "were taken as they came" if played is UNTOLD else "are in recorded time"
+    said = f"the attached server is no engine: replay of {played.words}; all times of requests {times}"
+    return [said, *_of_record(played.notes)]
 
 
 def _send_in_thread(
@@ -309,6 +329,7 @@ def _send_in_thread(
                     cancel=cancel,
                     on_step=watching.phase,
                     headers=server.headers,
+                    replayed=server.played if isinstance(server, Attached) else None,
                 )
             )
         except BaseException as error:

@@ -23,6 +23,7 @@ from .engines.sglang import cache
 from .prompts import token_ids
 from .record_types import CacheState, ClientCost, RequestTrace
 from .replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
+from .replay.itself import KEY, Played
 from .vocabulary import vocabulary
 from .workload import Step, steps_of
 
@@ -62,14 +63,16 @@ def send(
     cancel: threading.Event | None = None,
     on_step: Callable[[str], None] | None = None,
     headers: Mapping[str, str] | None = None,
+    replayed: Played | None = None,
 ) -> Sending:
     """Sends the whole workload to a ready server. Blocks; failed requests are results.
 
     Runs an event loop of its own: call it in a thread of its own when this one may have a loop (a notebook has).
-    `cancel` ends it early, with what was sent until then. `headers` go out with every request.
+    `cancel` ends it early, with what was sent until then. `headers` go out with every request. `replayed`: what an
+    attached server plays, when it is a replay.
     """
     try:
-        return asyncio.run(_Sender(config, url, progress, on_step, headers).all(cancel))
+        return asyncio.run(_Sender(config, url, progress, on_step, headers, replayed).all(cancel))
     finally:
         gc.unfreeze()  # what `settle` left out
 
@@ -82,13 +85,14 @@ class _Sender:
         progress: Progress | None,
         on_step: Callable[[str], None] | None,
         headers: Mapping[str, str] | None,
+        replayed: Played | None,
     ) -> None:
         self._workload = config.workload
         self._vocabulary = vocabulary(config)
         self._url, self._headers = url, dict(headers or {})
-        self._replayed = config.engine.replay is not None
-        speed = config.engine.replay_speed if self._replayed else 1.0
-        self._speed = None if isinstance(speed, str) else speed
+        self._replayed = config.engine.replay is not None or replayed is not None
+        speed = config.engine.replay_speed if config.engine.replay is not None else 1.0
+        self._speed = replayed.speed if replayed is not None else None if isinstance(speed, str) else speed
         self._progress, self._on_step = progress, on_step
         self._result = Sending()
 
@@ -301,7 +305,7 @@ def _recorded_times(got: Received, sent_s: float, recorded_clock_s: float, speed
     if speed is not None:
         chunks = tuple((round(at_s * speed, 6), tokens) for at_s, tokens in got.chunks)
         return _Times(sent_s * speed, chunks, None if got.end_s is None else round(got.end_s * speed, 6))
-    mark = got.meta_info.get("specbench_replay")
+    mark = got.meta_info.get(KEY)
     end_s = mark.get("end_s") if isinstance(mark, dict) else None
     marked = len(got.marks) == len(got.chunks)
     chunks = tuple(zip(got.marks, (tokens for _, tokens in got.chunks), strict=True)) if marked else ()

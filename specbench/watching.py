@@ -28,10 +28,15 @@ _METRICS_TIMEOUT_S = 10.0
 class Watching:
     """Watches while its `with` block runs; `ready` and `phase` tell it how far the run is."""
 
-    def __init__(self, config: RunConfig, log_path: Path, not_sampled: str | None = None) -> None:
-        """`not_sampled`: why the GPUs of this machine have no part in it; None: they have, unless it is a replay."""
+    def __init__(
+        self, config: RunConfig, log_path: Path, not_sampled: str | None = None, *, replayed: bool = False
+    ) -> None:
+        """`not_sampled`: why the GPUs of this machine have no part in it; None: they have, unless it is a replay.
+
+        `replayed`: the attached server is one.
+        """
         self._config = config
-        self._real = config.engine.replay is None
+        self._real = config.engine.replay is None and not replayed
         self._started_here = self._real and config.engine.attach is None
         self.clock = RunClock()
         self.telemetry = Telemetry(reader=not_sampled if self._real else _NOT_SAMPLED, clock=self.clock)
@@ -106,7 +111,7 @@ class Watching:
         """How was watched, for env.json."""
         return {
             "clock_unix_s": round(self.clock.unix_s, 4),  # of the origin of every t_s in this record
-            "process_started_s": None if self._real and not self._started_here else self._began_s,  # on that clock
+            "process_started_s": None if self._config.engine.attach else self._began_s,  # on that clock
             "gpu": self.telemetry.words,
             "memory_watched": self.telemetry.watched,  # every few milliseconds while starting, not cut short
             "log": self._tail.words if self._started_here else self._no_log_times(),

@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from specbench import fetch, latency
+from specbench import fetch, latency, show
 from specbench.attach import Attached
 from specbench.caveats import ON_CPU, RANDOM_WEIGHTS, caveats
 from specbench.config import RunConfig
@@ -31,6 +31,7 @@ from specbench.machine_file import Places, place
 from specbench.params import dump_run
 from specbench.record import RunRecord
 from specbench.redaction import REMOVED, Redaction
+from specbench.replay.itself import UNTOLD, pace, played
 from specbench.run import run
 from specbench.served_config import as_served
 from specbench.studies import study
@@ -71,14 +72,14 @@ def attached_to(url: str, record: str = "nospec_r8", **changes: Any) -> RunConfi
     return RunConfig.model_validate(data).replace(changes)
 
 
-def test_it_is_measured_and_left_running(tmp_path: Path) -> None:
+def test_it_is_asked_and_left_running(tmp_path: Path) -> None:
     log = tmp_path / "theirs.log"
     with somebody_elses("nospec_r8") as (url, started, process):
         log.write_bytes(started + b"[2026-01-01 00:00:00] Decode batch. somebody else's traffic\n")
         record = run(attached_to(url, **{"engine.attach_log": str(log)}), tmp_path / "run")
         assert process.poll() is None
         assert fetch.get("127.0.0.1", int(url.rpartition(":")[2]), "/health", timeout_s=60.0).status == 200
-    assert (record.status.status, record.origin) == ("served", "measured")
+    assert record.status.status == "served"
     assert record.status.reason == "attached: it answered until the end of the workload, and was left running"
     assert (record.status.ready_s, record.status.exit_code) == (None, None)
     assert set(record.status.phases) == {"conc8-in1024"}
@@ -98,6 +99,38 @@ def test_it_is_measured_and_left_running(tmp_path: Path) -> None:
     notes = " | ".join(record.status.notes)
     assert f"attached to a server that somebody else started ({url}); it was left running" in notes
     assert "of the attached server's log 1 lines from before this run are left out" in notes
+
+
+def test_a_replay_that_somebody_else_started_is_recorded_not_measured(tmp_path: Path) -> None:
+    source = RunRecord.open(RECORDS / "dflash_r8_full_sim")
+    draft = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}
+    with somebody_elses("dflash_r8_full_sim") as (url, _, _):
+        record = run(attached_to(url, "dflash_r8_full_sim", speculative=draft), tmp_path / "run")
+    assert (record.origin, record.replayed) == ("recorded", True)
+    assert record.env["replay"]["name"] == "dflash_r8_full_sim"
+    assert record.env["replay"]["sha256"] == source.sha256()
+    assert record.recorded_machine == source.recorded_machine
+    assert record.gpu_samples() == ()
+    notes = record.status.notes
+    said = "replay of the record dflash_r8_full_sim, at once; all times of requests are in recorded time"
+    assert f"the attached server is no engine: {said}" in notes
+    assert RANDOM_WEIGHTS in notes
+    # The times are the recorded ones, though the replay answered at once.
+    (mine,), theirs = latency.table(record).measured, latency.table(source).measured
+    assert (mine.ttft_s, mine.e2e_s) in [(row.ttft_s, row.e2e_s) for row in theirs]
+    page = show.overview(study(record.folder)).text
+    assert "recorded: replay of a recording, by a server that somebody else started" in page
+    assert "measured: a real engine" not in page
+
+
+def test_what_a_replay_says_of_itself_is_data() -> None:
+    assert played({"version": "0.5.16"}) is None
+    assert played({"specbench_replay": 3}) == UNTOLD
+    odd = {"record": ["x"], "speed": float("nan"), "notes": "none", "machine": 4, "sha256": None}
+    assert played({"specbench_replay": odd}) == UNTOLD
+    fine = played({"specbench_replay": {"record": "a", "speed": "instant", "notes": ["b", 3]}})
+    assert fine is not None and (fine.words, fine.notes) == ("the record a, at once", ("b",))
+    assert pace(2.0) == "2 times as fast as recorded"
 
 
 @pytest.mark.parametrize("phase", ["conc8-in1024", "leave"])
@@ -278,7 +311,7 @@ def test_the_key_is_sent_and_is_nowhere_in_the_run_folder(tmp_path: Path, monkey
         record = run(attached_to(url, **changes), tmp_path / "run")
     refused, fine = record.requests()
     assert (refused.error, fine.error) == (f"HTTP 500: not for Bearer {REMOVED}", None)
-    assert record.env["attach"]["key_sent"] is True
+    assert (record.env["attach"]["key_sent"], record.origin) == (True, "measured")
     assert record.log_bytes() == (
         f"server_args=ServerArgs(api_key='{REMOVED}', admin_api_key='{REMOVED}')\nsent {REMOVED}\n".encode()
     )

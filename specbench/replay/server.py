@@ -1,7 +1,8 @@
 """The replay process: answers over HTTP as the recorded server did, while the player writes the recorded log.
 
 Each event of a native stream says when it was recorded and whether this very request was recorded
-(`meta_info.specbench_replay`), so that a client can tell, and so that instant replays keep recorded times.
+(`meta_info.specbench_replay`), so that a client can tell, and so that instant replays keep recorded times; and so does
+/server_info, of the whole (see `itself`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..record_types import ERROR_EVENT
 from . import answers
 from .answers import Limits, OpenAi, Route
 from .asking import Asked, BadRequestError, read_request
+from .itself import KEY, told
 from .plan import Answer, NotRecorded, Plan
 from .player import Player
 
@@ -34,6 +36,7 @@ class Replay:
     def __init__(self, record: RunRecord, *, host: str, port: int, speed: float | None, out: BinaryIO) -> None:
         self._record, self._host, self._port = record, host, port
         status = record.status
+        self._told = told(record, speed)
         self._plan = Plan(record.requests(), crashed=status.status == "crashed" and status.ready_s is not None)
         self._player = Player(record, self._plan, speed=speed, out=out)
         self._limits = Limits.of(record.server_info(), record.config.memory.context_length)
@@ -76,7 +79,8 @@ class Replay:
 
         async def server_info(_: web.Request) -> web.Response:
             after = self._record.server_info_after() if self._player.driven else None
-            return _recorded_json(after or self._record.server_info())
+            recorded = after or self._record.server_info()
+            return _recorded_json(None if recorded is None else {**recorded, KEY: self._told})
 
         async def model_info(_: web.Request) -> web.Response:
             return _recorded_json(self._record.model_info())
@@ -203,14 +207,14 @@ class Replay:
 def _meta_info(asked: Asked, answer: Answer, at_s: float, total: int, *, final: bool) -> dict[str, Any]:
     mark = {**answer.mark, "t_s": at_s}
     if final:
-        told = {"completion_tokens": total, **answer.meta_info}
-        return {**told, "specbench_replay": {**mark, "end_s": answer.end_s}}
+        last = {"completion_tokens": total, **answer.meta_info}
+        return {**last, KEY: {**mark, "end_s": answer.end_s}}
     return {
         "id": answer.meta_info.get("id"),
         "finish_reason": None,
         "prompt_tokens": asked.ask.input_tokens,
         "completion_tokens": total,
-        "specbench_replay": mark,
+        KEY: mark,
     }
 
 

@@ -28,7 +28,7 @@ def course(record: RunRecord) -> Shown:
     ended = joined([still_held(record), paragraph(f"How it ended: {record.status.reason}."), gpu_use(record)])
     if not rows:
         return ended
-    replay = record.config.engine.replay is not None
+    replay = record.replayed
     caption = f"Seconds that this {'replay' if replay else 'run'} took" + (
         "; the times of its requests are those of the recording" if replay else ""
     )

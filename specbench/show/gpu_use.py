@@ -13,7 +13,7 @@ _NOTHING = Shown("", "")
 def gpu_use(record: RunRecord) -> Shown:
     """A row per GPU that the server could use, and whether its memory is back."""
     memory = record.gpu_memory
-    if memory is None or record.config.engine.replay is not None:
+    if memory is None or record.replayed:
         return _NOTHING
     said = paragraph(f"GPU memory after the end: {verdict(memory)}.")
     if not memory.before:

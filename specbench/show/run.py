@@ -110,7 +110,8 @@ def _origin_words(record: RunRecord) -> str:
     if record.origin == "measured":
         engine = record.config.engine
         return "a real engine ran" if engine.attach is None else "a real engine that somebody else started"
-    return "an imported recording" if record.config.engine.replay is None else "replay of a recording"
+    by = ", by a server that somebody else started" if record.config.engine.attach is not None else ""
+    return f"{'replay of a' if record.replayed else 'an imported'} recording{by}"
 
 
 def overview(study: Study) -> Shown:
