@@ -52,7 +52,7 @@ LIMITS: dict[Limit, str] = {
     "running_requests": "requests that run at once (SGLang: max_running_requests, resolved)",
     "kv_tokens": "tokens in the KV pool (SGLang: max_total_num_tokens)",
     "context_len": "tokens of context, input and output together",
-    "max_input_tokens": "longest input that is accepted (SGLang: max_req_input_len)",
+    "max_input_tokens": "an input must be shorter than this (SGLang: max_req_input_len)",
 }
 
 Role = Literal["target", "draft"]

@@ -90,9 +90,10 @@ def check_fit(config: RunConfig, budget: MemoryBudget | None) -> list[str]:
             problems.append(f"{text}; the context holds {context:,}: {total - context:,} too many")
         elif pool is not None and total > pool:
             problems.append(f"{text}; the predicted KV pool holds at most {pool:,}: {total - pool:,} too many")
-        elif longest is not None and tokens > longest:
+        elif longest is not None and tokens >= longest:
             problems.append(
-                f"input {tokens:,} tokens; at most {longest:,} are accepted (predicted): {tokens - longest:,} too many"
+                f"input {tokens:,} tokens; fewer than {longest:,} are accepted (predicted): "
+                f"{tokens - longest + 1:,} too many"
             )
     return problems
 

@@ -187,6 +187,18 @@ def test_prompts_that_are_too_long_in_the_engines_words() -> None:
     )
 
 
+def test_what_is_found_about_them() -> None:
+    """19,993 tokens would have been accepted: the engine refuses what is not shorter than its limit."""
+    assert [finding.cause for finding in studied("too-long").diagnosis.findings] == [
+        "1 request refused, too long for the context length: 32,705 input + 64 output = 32,769 tokens against 32,768.",
+        "1 request refused, too long for the KV pool: 19,994 input tokens, which must be fewer than 19,994.",
+        (
+            "The context is 32,768 tokens, the KV pool only 20,000: inputs must be shorter than 19,994 tokens, and "
+            "outputs end early without a warning."
+        ),
+    ]
+
+
 @pytest.mark.parametrize("name", LOGGED)
 def test_records_are_small_and_name_no_folder_of_a_person(name: str) -> None:
     record = opened(name)
@@ -194,6 +206,13 @@ def test_records_are_small_and_name_no_folder_of_a_person(name: str) -> None:
     assert record.command()[0] == record.config.engine.python == "/srv/venv/bin/python3"
     assert record.env["imported"]["from"] == name
     assert "imported from a record of another machine" in record.status.notes[-1]
+
+
+def test_every_start_found_the_memory_as_the_first_did() -> None:
+    for name in LOGGED:
+        memory = opened(name).gpu_memory
+        assert memory is not None
+        assert [(use.used_bytes, use.holders) for use in memory.before] == [(615.0625 * MIB, ())]
 
 
 def test_an_emulated_budget_is_told_and_the_full_card_is_not() -> None:

@@ -141,8 +141,9 @@ def test_a_request_beyond_the_predicted_pool_counts_the_best_case() -> None:
 def test_an_input_beyond_the_longest_accepted_one_is_refused() -> None:
     longest = budget({"max_input_tokens": Interval.exact(32_762), "kv_tokens": Interval.exact(580_619)})
     assert check_fit(config(input_tokens=[32_765], output_tokens=1), longest) == [
-        "input 32,765 tokens; at most 32,762 are accepted (predicted): 3 too many"
+        "input 32,765 tokens; fewer than 32,762 are accepted (predicted): 4 too many"
     ]
+    assert check_fit(config(input_tokens=[32_761], output_tokens=1), longest) == []
 
 
 def test_what_is_not_known_refuses_nothing() -> None:

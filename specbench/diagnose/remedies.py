@@ -71,7 +71,7 @@ def longer_requests(situation: Situation, input_tokens: int, output_tokens: int)
     change = _Change({"memory.context_length": context}, "a longer context, up to the model's own", served)
     remedy = _tried(situation, change, least="starts")
     longest = _point_of(remedy, "max_input_tokens")
-    if remedy is not None and longest is not None and longest >= input_tokens:
+    if remedy is not None and longest is not None and longest > input_tokens:
         found.append(remedy)
     limit = situation.config.memory.context_length
     if limit is not None and limit - output_tokens > 1:

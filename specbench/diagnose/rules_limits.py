@@ -41,11 +41,11 @@ def context_above_pool(case: Case) -> tuple[Finding, ...]:
     if context is None or tokens is None or tokens >= context or case.log.ready_line is None:
         return ()
     longest = case.pools.max_input_tokens
-    words = f"{format_count(longest)} tokens" if longest is not None else f"about {format_count(tokens)} tokens"
+    words = format_count(longest) if longest is not None else f"about {format_count(tokens)}"
     evidence = tuple(line for summary in case.log.resolved[:1] for line in case.line(summary.line))
     cause = (
-        f"The context is {context:,} tokens, the KV pool only {tokens:,}: the longest input accepted is {words}, "
-        "and outputs end early without a warning."
+        f"The context is {context:,} tokens, the KV pool only {tokens:,}: inputs must be shorter than {words} "
+        "tokens, and outputs end early without a warning."
     )
     return (Finding(id="context-above-pool", cause=cause, severity="costly", evidence=evidence),)
 

@@ -28,29 +28,40 @@ _HITS = 0.01
 def overflow(case: Case) -> tuple[Finding, ...]:
     """Requests that the engine refused because they do not fit the context, or the pool."""
     findings = []
-    for finding_id, pattern, what in (
-        ("context-overflow", _CONTEXT, "the context length"),
-        ("pool-overflow", _POOL, "the KV pool"),
+    for finding_id, pattern, told in (
+        ("context-overflow", _CONTEXT, _beyond_context),
+        ("pool-overflow", _POOL, _beyond_pool),
     ):
         refused = [request for request in case.requests if request.error and pattern.search(request.error)]
         if not refused:
             continue
         first = refused[0]
-        total = first.input_tokens + first.max_new_tokens
-        limit = case.pools.context_len if finding_id == "context-overflow" else case.pools.max_input_tokens
         findings.append(
             Finding(
                 id=finding_id,
-                cause=(
-                    f"{counted(len(refused), 'request')} refused, too long for {what}: {first.input_tokens:,} input + "
-                    f"{first.max_new_tokens:,} output = {total:,} tokens against {format_count(limit)}."
-                ),
+                cause=f"{counted(len(refused), 'request')} refused, too long for {told(case, first)}.",
                 severity="costly",
                 evidence=(Line(line=None, text=f"step {first.step}, request {first.index}: {first.error}"),),
                 remedies=case.fitting(first.input_tokens, first.max_new_tokens),
             )
         )
     return tuple(findings)
+
+
+def _beyond_context(case: Case, request: RequestTrace) -> str:
+    total = request.input_tokens + request.max_new_tokens
+    return (
+        f"the context length: {request.input_tokens:,} input + {request.max_new_tokens:,} output = {total:,} tokens "
+        f"against {format_count(case.pools.context_len)}"
+    )
+
+
+def _beyond_pool(case: Case, request: RequestTrace) -> str:
+    """SGLang compares the input alone, and accepts what is shorter than a few tokens less than pool or context."""
+    tokens, context = case.pools.kv_tokens, case.pools.context_len
+    what = "the context length" if tokens is not None and context is not None and context <= tokens else "the KV pool"
+    longest = format_count(case.pools.max_input_tokens)
+    return f"{what}: {request.input_tokens:,} input tokens, which must be fewer than {longest}"
 
 
 def requests_failed(case: Case) -> tuple[Finding, ...]:

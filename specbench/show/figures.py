@@ -67,7 +67,7 @@ def effect_text(remedy: Remedy, wanted: int | None, finding: Finding) -> str:
     """What a remedy is predicted to give, in the figure that fell short: requests at once, or the longest input."""
     longest, running = remedy.predicted.get("max_input_tokens"), remedy.predicted.get("running_requests")
     if is_overflow(finding) and longest is not None:
-        return f"inputs of up to {longest:,} tokens"
+        return f"inputs of up to {longest - 1:,} tokens"
     if running is None:
         return remedy.verdict
     return f"{running:,} at once" + (", fewer than asked" if falls_short(remedy, wanted) else "")
