@@ -78,6 +78,10 @@ def test_the_engines_time_is_not_specbenchs(overhead: ModuleType) -> None:
     assert split.own_s == 1.75
     slower = overhead.Split(name="a", seconds={"engine": 1.0, "capture": 2.0}, cpu_s=9.0)
     assert overhead.best([[slower], [split]]) == [split]
+    # Half of what it took was waiting for other work: 1 s, which is less than 1.75 s.
+    loaded = overhead.Split(name="a", seconds={"engine": 1.0, "capture": 2.0}, cpu_s=9.0, waiting=2.0)
+    assert (loaded.own_s, loaded.quiet_s) == (2.0, 1.0)
+    assert overhead.best([[split], [loaded]]) == [loaded]
 
 
 @pytest.mark.parametrize(("run_s", "code"), [(71.0, 0), (80.0, 1)])
