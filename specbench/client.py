@@ -15,7 +15,8 @@ from typing import Any
 
 import aiohttp
 
-from .events import Events, NoAnswerError, error_message, storable
+from .events import Events, NoAnswerError, error_message
+from .foreign_json import storable
 from .replay.asking import SENT
 
 _MAX_ERROR_BYTES = 2**20
@@ -61,14 +62,18 @@ class Received:
 async def generate(session: aiohttp.ClientSession, url: str, sent: Sent) -> Received:
     """Sends one request and waits for its end. Failures are values, only cancellation is raised."""
     timeout = aiohttp.ClientTimeout(total=sent.timeout_s)
-    got, events = Received(sent_unix_s=time.time()), Events()
+    got, events = Received(sent_unix_s=time.time()), Events(most_tokens=sent.max_new_tokens)
     began = time.perf_counter()
     headers = {"Content-Type": "application/json", SENT: f"{got.sent_unix_s:.6f}", **sent.headers}
     try:
-        async with session.post(f"{url}/generate", data=sent.payload, headers=headers, timeout=timeout) as response:
+        async with session.post(
+            f"{url}/generate", data=sent.payload, headers=headers, timeout=timeout, allow_redirects=False
+        ) as response:
             got.http_status = response.status
             if response.status == 200:
                 await _read_stream(response.content, events, began)
+            elif 300 <= response.status < 400:
+                got.error = f"HTTP {response.status}: {redirect(response.headers)}"
             else:
                 text = (await up_to(response.content, _MAX_ERROR_BYTES)).decode("utf-8", "replace")
                 got.error = f"HTTP {response.status}: {_error_text(text)}"
@@ -102,6 +107,12 @@ async def up_to(content: aiohttp.StreamReader, size: int) -> bytes:
     while len(body) < size and (piece := await content.read(size - len(body))):
         body += piece
     return body
+
+
+def redirect(headers: Mapping[str, str]) -> str:
+    """What a server answers that sends elsewhere: whoever is measured there is another one."""
+    to = headers.get("Location", "")[:200]
+    return f"a redirect{f' to {to}' if to else ''}, which is not followed"
 
 
 def why_broken(error: Exception) -> str:

@@ -9,12 +9,12 @@ which the look-up finds anything unusual is read whole too, and checked.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .foreign_json import decode, storable
 from .record_types import ERROR_EVENT
 
 _PREFIX = b"data: "
@@ -23,7 +23,6 @@ _DONE = b"data: [DONE]"
 _MAX_EVENT_BYTES = 8 * 2**20
 _MAX_MESSAGE = 10_000  # characters of an engine's own error text
 _MAX_TOKENS = 2**31 - 1
-_MAX_DEPTH = 32
 #: A quote inside a JSON text has a backslash before it, so none of these can stand in the generated text.
 _META, _UNFINISHED, _ERROR, _MARK = b'"meta_info":{', b'"finish_reason":null', b'"error":', b'"specbench_replay":{'
 _COUNT = re.compile(rb'"completion_tokens":(\d{1,9})[,}]')
@@ -38,6 +37,7 @@ class NoAnswerError(Exception):
 class Events:
     """One stream. `feed` it what the network gives, `finish` when nothing more comes, also after an error."""
 
+    most_tokens: int = _MAX_TOKENS  # that were asked for: with more the stream is no answer
     chunks: list[tuple[float, int]] = field(default_factory=list)  # (seconds as fed, tokens)
     marks: list[float] = field(default_factory=list)  # of a replay: the recorded second of each chunk
     tokens: int = 0  # received so far
@@ -48,7 +48,10 @@ class Events:
 
     def feed(self, piece: bytes, at_s: float) -> None:
         """Events may be split over pieces, or joined. NoAnswerError: one of them is no part of an answer."""
-        *events, self._rest = (self._rest + piece).split(b"\n\n") if self._rest else piece.split(b"\n\n")
+        came = self._rest + piece if self._rest else piece
+        if b"\r" in came:  # some servers end lines so; inside JSON it is written as an escape
+            came = came.replace(b"\r\n", b"\n")
+        *events, self._rest = came.split(b"\n\n")
         for event in events:
             if event.startswith(_PREFIX) and event != _DONE:
                 if self._skim(event, at_s):
@@ -79,6 +82,8 @@ class Events:
         if count is None:
             return False
         total = int(count[1])
+        if not self.tokens <= total <= self.most_tokens:
+            return False
         if total > self.tokens:
             if (mark := event.find(_MARK, start)) >= 0:
                 recorded = _MARK_TIME.search(event, mark)
@@ -98,9 +103,13 @@ class Events:
         total = _checked("completion_tokens", meta_info.get("completion_tokens"), (int,), "a count") or 0
         if not 0 <= total <= _MAX_TOKENS:
             raise _wrong("completion_tokens", total, "a count")
+        if total > self.most_tokens:
+            raise NoAnswerError(f"the stream counts {total} tokens where {self.most_tokens} were asked for")
         reason = _checked("finish_reason", meta_info.get("finish_reason"), (dict, str), "an object or text")
         if isinstance(reason, dict):
             reason = _checked("finish_reason.type", reason.get("type"), (str,), "text")
+        if total < self.tokens and "completion_tokens" in meta_info and reason != "abort":
+            raise NoAnswerError(f"the stream's count of tokens fell from {self.tokens} to {total}")
         if total > self.tokens:
             mark = meta_info.get("specbench_replay")
             if isinstance(mark, dict) and "t_s" in mark:
@@ -108,27 +117,21 @@ class Events:
                 self.marks.append(float(recorded_s or 0.0))
             self.chunks.append((at_s, total - self.tokens))
             self.tokens = total
-        self.meta_info = storable(meta_info)
-        self.finish_reason = storable(reason)
+        self.meta_info, self.finish_reason = _storable(meta_info), _storable(reason)
 
 
 def _json(text: bytes) -> Any:
     try:
-        return _DECODER.decode(text.decode())
-    except (ValueError, RecursionError):
+        return decode(text)
+    except ValueError:
         raise NoAnswerError(f"the stream held an event that is no JSON: {text[:200]!r}") from None
 
 
-def _no_number(text: str) -> None:
-    """NaN and Infinity are no JSON, though Python writes them: a figure that is not known."""
-
-
-def _finite(text: str) -> float | None:
-    value = float(text)
-    return value if math.isfinite(value) else None
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
+def _storable(value: Any) -> Any:
+    try:
+        return storable(value)
+    except ValueError as error:
+        raise NoAnswerError(f"the stream held an event that is {error}") from None
 
 
 def _checked(name: str, value: Any, kinds: tuple[type, ...], expected: str) -> Any:
@@ -141,21 +144,6 @@ def _checked(name: str, value: Any, kinds: tuple[type, ...], expected: str) -> A
 def _wrong(name: str, value: Any, expected: str) -> NoAnswerError:
     shown = json.dumps(value)[:200]
     return NoAnswerError(f"the stream held an event whose {name} is {shown}, expected {expected}")
-
-
-def storable(value: Any, depth: int = 0) -> Any:
-    """What a record can hold: no half of a surrogate pair, numbers within 64 bits (else None), no endless nesting."""
-    if depth > _MAX_DEPTH:
-        raise NoAnswerError(f"the stream held an event that is nested more than {_MAX_DEPTH} deep")
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {storable(key): storable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [storable(item, depth + 1) for item in value]
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return None
-    return value
 
 
 def error_message(data: Mapping[str, Any]) -> str:

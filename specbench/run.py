@@ -31,7 +31,7 @@ from .paths import resolve, runs_root
 from .preflight import Checked, preflight
 from .prompts import SMALLEST_VOCABULARY
 from .record import RECORD, RunRecord, new_run_folder
-from .record_types import RunStatus
+from .record_types import RequestTrace, RunStatus
 from .record_writer import RecordWriter
 from .recorded import AsRecorded, as_recorded
 from .replay.itself import UNTOLD, Played, pace
@@ -225,7 +225,7 @@ def _observe(
             flushes=sending.flushes,
             caches=sending.caches,
             client=sending.client,
-            notes=(*notes, *_unflushed(sending), *server.notes),
+            notes=tuple(dict.fromkeys((*notes, *_unflushed(sending), *_shorter(sending), *server.notes))),
             cut_short=DEADLINE if cut else None,
         )
     )
@@ -252,6 +252,24 @@ def _unflushed(sending: Sending) -> list[str]:
         for step, answer in sending.flushes.items()
         if step in answered and not answer.startswith("HTTP 200")
     ]
+
+
+def _shorter(sending: Sending) -> list[str]:
+    """Steps with answers of fewer tokens than were asked for, which no end of text explains (`ignore_eos`)."""
+    steps: dict[str, list[RequestTrace]] = {}
+    for trace in sending.traces:
+        steps.setdefault(trace.step, []).append(trace)
+    notes = []
+    for step, traces in steps.items():
+        short = [trace for trace in traces if trace.ok and trace.output_tokens < trace.max_new_tokens]
+        if short:
+            least, reasons = min(trace.output_tokens for trace in short), {str(trace.finish_reason) for trace in short}
+            notes.append(
+                f"{step}: {len(short)} of {len(traces)} answers have fewer tokens than were asked for (as few as "
+                f"{least:,} of {short[0].max_new_tokens:,}; finish reason {', '.join(sorted(reasons)[:3])[:100]}), "
+                "though ends of text are to be ignored"
+            )
+    return notes
 
 
 def _all_went_well(sending: Sending) -> bool:

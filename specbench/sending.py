@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .client_load import ClientLoad, LoadMeter, settle
 from .config import RunConfig
 from .engines.sglang import cache
+from .foreign_json import storable
 from .prompts import token_ids
 from .record_types import CacheState, ClientCost, RequestTrace
 from .replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
@@ -143,11 +144,13 @@ class _Sender:
         """Whether the engine says that it did, and its answer."""
         import aiohttp
 
-        from .client import up_to, why_broken
+        from .client import redirect, up_to, why_broken
 
         limit = aiohttp.ClientTimeout(total=_FLUSH_TIMEOUT_S)
         try:
-            async with session.post(f"{self._url}/flush_cache", timeout=limit) as response:
+            async with session.post(f"{self._url}/flush_cache", timeout=limit, allow_redirects=False) as response:
+                if 300 <= response.status < 400:
+                    return False, f"HTTP {response.status}: {storable(redirect(response.headers))}"
                 body = (await up_to(response.content, _FLUSH_BYTES)).decode("utf-8", "replace")
                 told = f"HTTP {response.status}: {body.strip().partition(chr(10))[0]}"
                 return cache.was_flushed(response.status, body), told
@@ -180,7 +183,7 @@ class _Sender:
 
         limit = aiohttp.ClientTimeout(total=_STATE_TIMEOUT_S)
         try:
-            async with session.get(f"{self._url}{path}", timeout=limit) as response:
+            async with session.get(f"{self._url}{path}", timeout=limit, allow_redirects=False) as response:
                 body = await up_to(response.content, _STATE_BYTES)
                 return body.decode("utf-8", "replace") if response.status == 200 else None
         except (TimeoutError, aiohttp.ClientError, OSError):

@@ -334,6 +334,10 @@ def test_https_with_a_checked_certificate(tmp_path: Path, monkeypatch: pytest.Mo
         record = run(attached_to(url, **small), tmp_path / "run")
     assert [trace.error for trace in record.requests()] == [None, None]
     assert record.status.flushes["conc2-in1024"] == f"HTTP 200: flushed for {REMOVED}"
+    assert (
+        "conc2-in1024: 2 of 2 answers have fewer tokens than were asked for (as few as 4 of 256; finish reason "
+        "length), though ends of text are to be ignored"
+    ) in record.status.notes
 
 
 def test_https_with_a_certificate_that_nobody_trusts() -> None:

@@ -131,6 +131,9 @@ def test_an_error_event_in_the_middle_keeps_what_came_before() -> None:
         ((), "abort", "the connection broke after 0 tokens: "),
         ((chunk(2), b"data: {broken\n\n"), "eof", "the stream held an event that is no JSON: b'{broken'"),
         ((event([1]),), "eof", "the stream held an event that is no object: [1]"),
+        ((chunk(2), chunk(5, LENGTH)), "eof", "the stream counts 5 tokens where 4 were asked for"),
+        ((chunk(3), chunk(2), chunk(4, LENGTH)), "eof", "the stream's count of tokens fell from 3 to 2"),
+        ((chunk(3), chunk(0, {"type": "abort", "message": "gone"})), "eof", "aborted by the engine: gone"),
         (
             (chunk(1, {"type": "abort", "message": "Input length (12000 tokens) exceeds"}),),
             "eof",
@@ -228,3 +231,34 @@ def test_nobody_listens() -> None:
     got = ask(None)
     assert got.http_status is None
     assert got.error == "the connection broke after 0 tokens: the server closed or refused it"
+
+
+def test_an_endless_stream_is_cut_when_it_counts_more_than_was_asked_for() -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        tokens = 0
+        with contextlib.suppress(ConnectionError):
+            while True:
+                tokens += 1
+                await response.write(chunk(tokens))
+        return response
+
+    got = ask(handle, timeout_s=60.0)
+    assert got.error == "the stream counts 5 tokens where 4 were asked for"
+    assert (got.output_tokens, sum(tokens for _, tokens in got.chunks)) == (4, 4)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    paths = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        paths.append(request.headers.get("Host"))
+        if len(paths) > 1:
+            return web.Response(body=chunk(4, LENGTH))
+        return web.Response(status=307, headers={"Location": str(request.url)})
+
+    got = ask(handle)
+    assert (got.http_status, len(paths)) == (307, 1)
+    assert got.error is not None and got.error.startswith("HTTP 307: a redirect to http://127.0.0.1:")
+    assert got.error.endswith("/generate, which is not followed")

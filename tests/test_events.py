@@ -126,3 +126,27 @@ def test_pieces_of_any_size_give_the_same_chunks(size: int) -> None:
     events = fed(*(stream[place : place + size] for place in range(0, len(stream), size)))
     assert [tokens for _, tokens in events.chunks] == [1, 2, 5]
     assert events.meta_info["completion_tokens"] == 8
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 1000])
+def test_lines_that_end_with_a_carriage_return(size: int) -> None:
+    text = "kept: \r\n\r\n"
+    stream = b"".join(event(*of, text=text) for of in ((1,), (3,), (8, LENGTH))).replace(b"\n\n", b"\r\n\r\n")
+    events = fed(*(stream[place : place + size] for place in range(0, len(stream), size)))
+    assert [tokens for _, tokens in events.chunks] == [1, 2, 5]
+
+
+def test_counts_beyond_what_was_asked_for() -> None:
+    events = Events(most_tokens=4)
+    events.feed(event(4), 0.0)
+    with pytest.raises(NoAnswerError, match="counts 5 tokens where 4 were asked for"):
+        events.feed(event(5), 1.0)
+    events.finish()
+    assert (events.tokens, events.chunks) == (4, [(0.0, 4)])
+
+
+def test_a_count_that_falls() -> None:
+    events = Events()
+    events.feed(event(5), 0.0)
+    with pytest.raises(NoAnswerError, match="fell from 5 to 3"):
+        events.feed(event(3), 1.0)

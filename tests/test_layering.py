@@ -22,7 +22,16 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "predict": (
         *("freememory", "budget_case", "budget_limits", "budget_terms", "budget_words", "budget", "budget_json"),
     ),
-    "record": ("folder_lock", "gpu_use", "redaction", "record_types", "record", "record_size", "record_writer"),
+    "record": (
+        "folder_lock",
+        "gpu_use",
+        "foreign_json",
+        "redaction",
+        "record_types",
+        "record",
+        "record_size",
+        "record_writer",
+    ),
     "observe": (
         *("nvml", "ending", "telemetry", "processes", "fetch", "supervisor", "hanging", "launch", "replay"),
         *("prompts", "client"),

@@ -36,6 +36,7 @@ class Counting:
     most_at_once: int = 0
     flushed: int = 0
     flush_status: int = 200
+    elsewhere: str | None = None  # where it sends whoever asks to flush
     loads: dict[str, Any] | None = None  # None: this version does not tell
     metrics: str | None = None
     _now: int = 0
@@ -54,6 +55,8 @@ class Counting:
 
     async def flush(self, _: web.Request) -> web.StreamResponse:
         self.flushed += 1
+        if self.elsewhere is not None:
+            return web.Response(status=307, headers={"Location": self.elsewhere})
         said = "Cache flushed.\nmore" if self.flush_status == 200 else "Flush cache failed.\n"
         return web.Response(text=said, status=self.flush_status)
 
@@ -144,6 +147,15 @@ def test_the_cache_is_asked_for_after_the_flush() -> None:
     )
     assert untold.caches["conc1-in8"] == CacheState(flushed=False)
     assert untold.flushes["conc1-in8"] == "HTTP 400: Flush cache failed."
+
+
+def test_a_flush_that_sends_elsewhere_is_none() -> None:
+    with counting(0.0) as server, counting(0.0) as other:
+        server.elsewhere = f"{other.url}/flush_cache"
+        sent = send(config(input_tokens=[8], output_tokens=1, concurrency=[1], requests=1, warmup=0), server.url)
+    assert (server.flushed, other.flushed) == (1, 0)
+    assert sent.flushes["conc1-in8"] == f"HTTP 307: a redirect to {other.url}/flush_cache, which is not followed"
+    assert not sent.caches["conc1-in8"].flushed
 
 
 def test_an_open_loop_sends_at_its_times_whatever_the_server_does() -> None:
