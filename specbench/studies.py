@@ -57,7 +57,7 @@ class Study:
 
     @property
     def served(self) -> int | None:
-        """Most requests running at once, as the engine says; 0: none was answered. None: it does not say."""
+        """Most requests at once, as the engine says, else the client; 0: none was answered. None: nobody says."""
         return self.diagnosis.served
 
     @property

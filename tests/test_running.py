@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from specbench.diagnose import of_log, of_path
 from specbench.diagnose.document import to_document
 from specbench.diagnose.running import AtOnce, most_at_once
 from specbench.engines.sglang import logs
-from specbench.record_types import MetricSample
+from specbench.record_types import MetricSample, RequestTrace
 from specbench.studies import study
 
 RECORDS = Path(__file__).parent / "records"
@@ -59,6 +60,37 @@ def test_metrics_count_where_they_say_more(name: str) -> None:
 
 def test_nobody_says() -> None:
     assert read("The server is fired up and ready to roll!\n") is None
+
+
+def stream(step: str, sent_s: float, *at_s: float, **other: Any) -> RequestTrace:
+    return RequestTrace(
+        step=step,
+        phase="measured",
+        index=0,
+        input_tokens=256,
+        max_new_tokens=8,
+        sent_s=sent_s,
+        chunks=tuple((at, 1) for at in at_s),
+        end_s=9.0,
+        **other,
+    )
+
+
+def test_the_client_counts_where_the_engine_says_nothing() -> None:
+    silent = logs.read([b"The server is fired up and ready to roll!\n"])
+    three = [
+        stream("conc4", 0.0, 1.0, 3.0),
+        stream("conc4", 0.5, 1.0, 2.0),
+        stream("conc4", 0.0, 3.0),  # a single chunk, when the first one ends
+        stream("conc4", 0.0, 3.5, 4.0),  # waited until then
+        stream("conc4", 0.0, 1.0, 3.0, error="HTTP 500: x"),
+        stream("conc8", 1.0, 0.5, 1.0),
+    ]
+    said = AtOnce(requests=2, source="the client's own count of streams in conc4")
+    assert most_at_once(silent, (), three) == said
+    assert most_at_once(silent, (), [stream("conc1", 0.0)]) is None  # no token came
+    log = logs.read(decode(1).encode().splitlines(keepends=True))
+    assert most_at_once(log, (), three) == AtOnce(requests=1, source="decode line 1")
 
 
 def test_a_line_without_a_figure_is_no_witness() -> None:

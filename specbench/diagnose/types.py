@@ -70,8 +70,8 @@ class Diagnosis:
     resolved: Mapping[Limit, int | None]
     sent: int | None  # requests of the workload; None: a bare log
     answered: int | None  # of these; None: a bare log
-    served: int | None  # most requests running at once, as the engine says; 0: none was answered; None: it does not say
-    served_source: str | None  # where it says so, e.g. "decode line 88"; None: nowhere, or none was answered
+    served: int | None  # most requests running at once, see `running`; 0: none was answered; None: nobody says
+    served_source: str | None  # who says so, e.g. "decode line 88"; None: nobody, or none was answered
     serving: Serving | None  # what the decode lines say; None: there are none
     log: ServerLog
     pools: PoolReport

@@ -50,12 +50,14 @@ def notes(study: Study) -> Shown:
 
 def _sentence(study: Study) -> str:
     asked = "As many as fit asked" if study.asked is None else f"{counted(study.asked, 'request')} at once asked"
-    resolved, served = f"{_number(study.resolved)} resolved", study.served
+    resolved = "resolved: not logged" if study.resolved is None else f"{study.resolved:,} resolved"
+    served = study.served
     sent, answered = study.diagnosis.sent or 0, study.diagnosis.answered or 0
-    seen = f"{_number(served)} served at once" if answered else "no request was sent (load-only run)"
+    seen = f"{served:,} served at once" if served is not None else "how many were served at once is not logged"
+    seen = seen if answered else "no request was sent (load-only run)"
     match study.outcome:
         case "served" | "capped" | "started":
-            return f"{asked}, {resolved}{',' if answered else ';'} {seen}."
+            return f"{asked}, {resolved}{',' if answered and served is not None else ';'} {seen}."
         case "unanswered":
             return f"{asked}, {resolved}; none of the {counted(sent, 'request')} sent was answered."
         case "refused":
@@ -69,10 +71,6 @@ def _sentence(study: Study) -> str:
             return f"{asked}, none served: the server was not ready in time."
         case _:
             return f"{asked}; the log ends before it tells how the run ended."
-
-
-def _number(value: int | None) -> str:
-    return "not logged" if value is None else f"{value:,}"
 
 
 def _reason(study: Study) -> str:
