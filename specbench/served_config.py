@@ -24,14 +24,15 @@ from .engines.sglang.flags import FLAGS, spellings_of
 from .engines.sglang.resolve import server_args
 from .errors import ConfigError
 from .preflight import same_version
+from .specs import named_by
 from .versions import is_development
 
 #: Values that leave the choice to the engine.
 _OPEN = (None, "auto")
 #: The engine's own name of an algorithm, for those that it renames.
 _RESOLVED_AS = {"NEXTN": ("EAGLE", "FROZEN_KV_MTP"), "EAGLE": ("FROZEN_KV_MTP",)}
-#: Paths on the server's machine.
-_PLACES = frozenset({"speculative.draft_model_path"})
+#: A path on the server's machine.
+_DRAFT = "speculative.draft_model_path"
 #: Flags without a key of their own that say what a figure is worth or what is allocated, with the engine's defaults.
 _TELLING = {
     "device": "cuda",
@@ -65,7 +66,7 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
     for key in FLAGS:
         names = [name.replace("-", "_") for name in spellings_of(key)]
         known = [info[name] for name in names if name in info]
-        if not known or key in _PLACES or key.startswith("engine."):
+        if not known or key == _DRAFT or key.startswith("engine."):
             continue
         theirs = known[0]
         if key == "speculative.algorithm":
@@ -79,11 +80,16 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
     if wrong:
         _refuse(asked, wrong)
     config, taken = _with(asked, taken)
+    config, draft_note = _with_draft(config, info)
+    if draft_note is not None and config.speculative.draft_model_path is not None:
+        taken[_DRAFT] = config.speculative.draft_model_path
     told = _told_flags(asked, info)
     if told:
         config = config.replace({"engine.args": {**asked.engine.args, **told}})
         taken |= {f"engine.args.{name}": value for name, value in told.items()}
-    return AsServed(config=config, taken=taken, notes=tuple(_notes(asked, info, taken)))
+    return AsServed(
+        config=config, taken=taken, notes=(*_notes(asked, info, taken), *([draft_note] if draft_note else ()))
+    )
 
 
 def _is_version(asked: RunConfig, served: str) -> bool:
@@ -116,6 +122,23 @@ def _with(asked: RunConfig, served: Mapping[str, Any]) -> tuple[RunConfig, dict[
             continue
         taken[key] = value
     return config, taken
+
+
+def _with_draft(config: RunConfig, info: Mapping[str, Any]) -> tuple[RunConfig, str | None]:
+    """With the draft model that the server has, where its path ends with a name that we know; and a note on it.
+
+    None: the params state one, or the server has none of its own (NEXTN drafts with the target's head).
+    """
+    path = info.get("speculative_draft_model_path")
+    if config.speculative.draft_model_path is not None or not isinstance(path, str) or path == info.get("model_path"):
+        return config, None
+    name = named_by(path)
+    if name is not None and _belongs(config, _DRAFT, name):
+        return config.replace({_DRAFT: name}), f"the attached server's draft model {path[:200]} is taken for {name}"
+    return config, (
+        f"the attached server's draft model {path[:200]} is none that specbench knows by its name, so memory cannot be "
+        f"predicted: state {_DRAFT} (a name, or a folder with its config.json)"
+    )
 
 
 def _belongs(config: RunConfig, key: str, value: Any) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from . import yamltext
@@ -153,6 +154,21 @@ def shipped_folder(name: str) -> Path | None:
     """Where the config.json of a shipped model lies; None: there is none of that name."""
     folder = _MODELS / name.replace("/", "--", 1)
     return folder if "/" in name and ".." not in name and exists(folder / "config.json") else None
+
+
+def named_by(path: str) -> str | None:
+    """The shipped model whose name a path on some machine ends with, compared by letters and digits alone.
+
+    In a cache of the Hub (`models--org--name/snapshots/…`) the name stands further up.
+    """
+    parts = PurePosixPath(path.rstrip("/")).parts
+    cached = [part.rpartition("--")[2] for part in parts if part.startswith("models--")]
+    wanted = {_plain(name) for name in (*parts[-1:], *cached)}
+    return next((name for name in known_models() if _plain(name.rpartition("/")[2]) in wanted), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def load_model(name_or_folder: str | Path) -> ModelSpec:

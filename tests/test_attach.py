@@ -163,6 +163,10 @@ def test_without_its_log_the_server_itself_tells_what_it_can(tmp_path: Path) -> 
     assert pools.ranks == ()
     assert record.log_bytes() == b""
     assert any("log is not known (engine.attach_log)" in note for note in record.status.notes)
+    diagnosis = study(record.folder).diagnosis
+    assert (diagnosis.served, diagnosis.served_source) == (1, "the client's own count of streams in conc8-in1024")
+    sentence = "8 requests at once asked, 1 resolved, 1 served at once."
+    assert sentence in show.overview(study(record.folder)).text
 
 
 def test_a_stated_key_that_is_served_otherwise_is_refused(tmp_path: Path) -> None:
@@ -217,6 +221,35 @@ def test_flags_that_say_what_a_figure_is_worth_are_taken() -> None:
     assert served.taken["engine.args.device"] == "cpu"
     usual = as_served(asked, {**told, "load_format": "auto", "device": "cuda"})
     assert usual.config.engine.args == asked.engine.args
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/srv/sgl/models/qwen36-27b-dflash",
+        "z-lab/Qwen3.6-27B-DFlash",
+        "/root/.cache/huggingface/hub/models--z-lab--Qwen3.6-27B-DFlash/snapshots/0f1e2d/",
+    ],
+)
+def test_the_draft_is_known_by_the_name_of_its_path(path: str) -> None:
+    told = {**info("dflash_r8"), "speculative_draft_model_path": path}
+    served = as_served(attached_to("http://a"), told)
+    assert served.config.speculative.draft_model_path == "z-lab/Qwen3.6-27B-DFlash"
+    assert served.taken["speculative.draft_model_path"] == "z-lab/Qwen3.6-27B-DFlash"
+    assert any("is taken for z-lab/Qwen3.6-27B-DFlash" in note for note in served.notes)
+    assert check(served.config) == []
+
+
+def test_a_draft_that_nobody_knows_is_asked_for() -> None:
+    served = as_served(attached_to("http://a"), {**info("dflash_r8"), "speculative_draft_model_path": "/models/mine"})
+    assert served.config.speculative.algorithm == "DFLASH"
+    assert served.config.speculative.draft_model_path is None
+    assert (
+        "the attached server's draft model /models/mine is none that specbench knows by its name, so memory cannot be "
+        "predicted: state speculative.draft_model_path (a name, or a folder with its config.json)"
+    ) in served.notes
+    own_head = {**info("nextn_r4_full"), "speculative_draft_model_path": info("nextn_r4_full")["model_path"]}
+    assert as_served(attached_to("http://a"), own_head).config.speculative.draft_model_path is None
 
 
 def test_values_that_no_configuration_can_have_are_not_taken() -> None:

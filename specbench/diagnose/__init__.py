@@ -6,7 +6,6 @@ order of what they cost: fatal, costly, notice.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -125,15 +124,25 @@ def _case(
     read: MeasuredOffsets | str | None = None,
 ) -> Case:
     found: Mapping[Basis, MemoryBudget] = {}
-    free = None
+    free = unsized = None
     if config is not None:
         # A configuration that cannot be sized (a model or an algorithm we do not know) still has a log to read.
-        with contextlib.suppress(SpecbenchError):
+        try:
             measured = read if isinstance(read, MeasuredOffsets) else None
             free = logged_free(config, pools, measured)
             found = budgets(config, pools, measured)
+        except SpecbenchError as error:
+            unsized = str(error).partition("\n")[0].rstrip(".")
     return Case(
-        config=config, log=log, pools=pools, budgets=found, free=free, status=status, requests=requests, bare=bare
+        config=config,
+        log=log,
+        pools=pools,
+        budgets=found,
+        free=free,
+        status=status,
+        requests=requests,
+        bare=bare,
+        unsized=unsized,
     )
 
 
@@ -150,7 +159,7 @@ def _diagnosis(
     findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
     seen = serving(case.log)
     sent, answered = (None, None) if case.bare else tally(case.requests)
-    at_once = most_at_once(case.log, metrics)
+    at_once = most_at_once(case.log, metrics, case.requests if case.one_engine else ())
     none_answered = bool(sent and not answered)
     resolved: dict[Limit, int | None] = {
         "running_requests": case.pools.running_requests,
@@ -189,7 +198,7 @@ def _diagnosis(
         reconciliation=reconcile(case.budgets, case.pools),
         findings=tuple(findings),
         unread=case.log.unread,
-        assumptions=assumptions,
+        assumptions=assumptions if case.unsized is None else (*assumptions, f"memory is not predicted: {case.unsized}"),
         marks=marked,
     )
 

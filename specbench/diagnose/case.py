@@ -28,11 +28,17 @@ class Case:
     status: Status | None
     requests: Sequence[RequestTrace]  # empty for a bare log
     bare: bool  # a log without a record: `config` was read from it
+    unsized: str | None = None  # why there is no budget of `config`
 
     @property
     def budget(self) -> MemoryBudget | None:
         """The better founded budget."""
         return self.budgets.get("measured") or self.budgets.get("config")
+
+    @property
+    def one_engine(self) -> bool:
+        """Whether all requests go to one scheduler."""
+        return self.config is None or self.config.parallel.dp_size == 1
 
     @property
     def asked_requests(self) -> int | None:

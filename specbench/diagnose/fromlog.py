@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import ValidationError
 
 from ..config import MemorySection, ParallelSection, RunConfig
 from ..engines.contract import PoolReport, ServerLog
-from ..specs import known_gpus, known_models, load_gpu
+from ..specs import known_gpus, load_gpu, named_by
 
 #: server_args name -> our key, where they differ.
 _SPECULATIVE = {
@@ -90,17 +89,15 @@ def _model(path: Any, assumed: list[str]) -> str | None:
     if not isinstance(path, str):
         assumed.append("the model's path is not in the log")
         return None
-    wanted = _plain(PurePosixPath(path.rstrip("/")).name)
-    found = [name for name in known_models() if _plain(name.rpartition("/")[2]) == wanted]
-    if not found:
-        assumed.append(f"model {path!r} is not known to specbench: give a params file to predict its pools")
+    found = named_by(path)
+    if found is None:
+        assumed.append(
+            f"model {path!r} is not known to specbench, so nothing is predicted from this log alone; "
+            "`specbench predict` takes a params file whose model is a folder with its config.json"
+        )
         return None
-    assumed.append(f"model {path!r} assumed to be {found[0]} (by its name)")
-    return found[0]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    assumed.append(f"model {path!r} assumed to be {found} (by its name)")
+    return found
 
 
 def _version(log: ServerLog, assumed: list[str]) -> str | None:
