@@ -61,7 +61,8 @@ def split_or_replicate(count: int, tp: int, what: str) -> int:
 
 
 def _divisor_below(count: int, tp: int) -> int:
-    return max((size for size in range(1, tp) if count % size == 0), default=1)
+    """A size that divides is at most `count`, however many ranks are asked for."""
+    return next((size for size in range(min(tp - 1, count), 0, -1) if count % size == 0), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

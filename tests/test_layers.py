@@ -52,6 +52,11 @@ def test_the_message_names_a_size_that_works() -> None:
         split(48, 5, "heads")
 
 
+def test_the_search_for_a_size_ends_however_many_ranks_are_asked() -> None:
+    with pytest.raises(SpecError, match=r"48 cannot be split over 2147483647"):
+        split(48, 2**31 - 1, "heads")
+
+
 def test_an_unknown_type_is_an_error() -> None:
     with pytest.raises(SpecError, match=r"memory\.kv_cache_dtype: no size known for elements of type 'int3'"):
         dtype_bytes("int3", "memory.kv_cache_dtype")

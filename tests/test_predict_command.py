@@ -163,6 +163,16 @@ def test_a_terminal_without_unicode_gets_question_marks() -> None:
     assert b"? --mem-fraction-static" in done.stdout
 
 
+def test_absurd_figures_are_answered() -> None:
+    """The remedy for such a limit would be more slots than a params file may state: it is left out."""
+    most = str(2**31 - 1)
+    shown = predict(STORY / "tp1-4.yaml", "--set", f"memory.max_running_requests={most}")
+    assert (shown.returncode, "refused" in shown.stdout) == (0, True), shown.stderr
+    ranks = ("--set", f"parallel.tp_size={most}", "--set", f"gpu.count={most}")
+    shown = predict(STORY / "tp1-4.yaml", *ranks)
+    assert (shown.returncode, "do not divide over 2147483647 ranks" in shown.stderr) == (2, True), shown.stderr
+
+
 def test_help_asks_for_a_run_not_for_a_campaign() -> None:
     text = " ".join(predict("--help").stdout.split())
     assert "A params file of one run" in text and "campaign" not in text

@@ -18,6 +18,7 @@ from specbench.budget import predict
 from specbench.budget_types import MemoryBudget
 from specbench.config import RunConfig
 from specbench.engines.sglang.sizing import RULES, caveat, rule_for, rule_version
+from specbench.engines.sglang.sizing.cell import stage_layers
 from specbench.errors import ConfigError, SpecError
 from specbench.specs import load_model
 from specbench.units import GIB, Interval
@@ -405,6 +406,13 @@ def test_pipeline_stages_hold_their_own_layers() -> None:
         assert found.details["slot_bytes"].point == charged
         assert found.details["cell_bytes"].point == 32_768
         assert found.details["slot_ssm_bytes"].point == 24 * 3_145_728
+
+
+def test_more_stages_than_layers_leave_some_empty() -> None:
+    six = load_model("Qwen/Qwen3.6-27B").layers[:6]
+    assert [len(stage) for stage in stage_layers(six, 4)] == [1, 1, 2, 2]
+    assert [len(stage) for stage in stage_layers(six, 2**31 - 1)] == [1] * 6
+    assert stage_layers((), 3) == [()]
 
 
 def test_a_model_without_state_has_tokens_only() -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from ..budget import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..config import RunConfig
@@ -104,6 +106,9 @@ def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "s
     """The change as a remedy when the prediction says that it serves (or, where that was not the trouble, starts)."""
     try:
         config = situation.config.replace(change.set)
+    except ValidationError:  # a figure beyond what a params file may hold
+        return None
+    try:
         if check(config):
             return None
         # Other weights per rank mean other free memory than the log's: then only the configuration is left to go by.

@@ -94,7 +94,11 @@ def slot(rule: Rule, target: ModelSpec, tp: int, pp: int, conv_itemsize: int, ss
 
 
 def stage_layers(layers: Sequence[Layer], pp: int) -> list[Sequence[Layer]]:
-    """Layers of each pipeline stage; what does not divide goes to the last stages (SGLang: get_pp_indices)."""
+    """Layers of each pipeline stage; what does not divide goes to the last stages (SGLang: get_pp_indices).
+
+    Of more stages than layers the empty ones are left out.
+    """
+    pp = min(pp, max(1, len(layers)))
     base, extra = divmod(len(layers), pp)
     sizes = [base + (1 if stage >= pp - extra else 0) for stage in range(pp)]
     ends = [sum(sizes[: stage + 1]) for stage in range(pp)]
