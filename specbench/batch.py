@@ -200,17 +200,17 @@ def run_campaign(
     )
 
 
-def run_point(config: RunConfig, folder: Path, until_unix_s: float | None = None) -> str | None:
+def run_point(config: RunConfig, folder: Path, until_s: float | None = None) -> str | None:
     """Execute the run notebook for one configuration into its folder; the error that stopped it, or None.
 
-    `until_unix_s`: when it must have begun to end its server.
+    `until_s`: when it must have begun to end its server.
     """
     return execute(
         source(RUN_NOTEBOOK),
         folder / RUN_NOTEBOOK,
         {"params": None, **config.stated(), "out": str(folder)},
         progress=folder / report.PROGRESS,
-        until_unix_s=until_unix_s,
+        until_s=until_s,
     )
 
 
@@ -289,7 +289,7 @@ class _Runs:
             self._list(config, folder)
             self._clock.expect(placed)
             limited = self._chosen.deadline_s is not None
-            until = time.time() + self._time_s() - _ENDING_S if limited else None
+            until = time.monotonic() + self._time_s() - _ENDING_S if limited else None
             future = pool.submit(run_point, placed, folder, until)
             self._running[future] = (config, folder, time.monotonic())
 

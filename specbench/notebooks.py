@@ -58,18 +58,18 @@ def execute(
     *,
     progress: Path | None = None,
     timeout_s: int | None = None,
-    until_unix_s: float | None = None,
+    until_s: float | None = None,
 ) -> str | None:
     """Run a notebook by papermill; `output` is written whatever happens. Returns the error that stopped it, or None.
 
     `progress`: file to which a run notebook reports its phases. `timeout_s`: of one cell; None: no limit.
-    `until_unix_s`: when a run notebook must have ended its server (see `time_limit`); None: no limit.
+    `until_s`: when a run notebook must have ended its server (see `time_limit`); None: no limit.
     """
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
     told: dict[str, str | None] = {} if progress is None else {VARIABLE: str(progress)}
-    told[time_limit.VARIABLE] = None if until_unix_s is None else repr(until_unix_s)
+    told[time_limit.VARIABLE] = None if until_s is None else repr(until_s)
     try:
         with warnings.catch_warnings(), _environment(told), kernel_settings() as settings:
             warnings.simplefilter("ignore")  # papermill and jupyter_client warn about their own future

@@ -38,7 +38,7 @@ from .replay.itself import UNTOLD, Played, pace
 from .secret_names import refuse_secrets
 from .sending import Progress, Sending, send
 from .served_config import AsServed, as_served
-from .time_limit import DEADLINE, left_s, until_unix_s
+from .time_limit import DEADLINE, left_s, until_s
 from .vocabulary import vocabulary
 from .watching import Watching
 from .workload import check_fit, steps_of
@@ -150,7 +150,7 @@ def _observe(
         notice(warning)
     told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *_marks(config), *caveats(config))
     notes = list(dict.fromkeys((*told, *_notes(config, record), *_notes_of_replay(played))))
-    sending, until = Sending(), until_unix_s()
+    sending, until = Sending(), until_s()
     timeout_s = config.engine.ready_timeout_s
 
     with Watching(
@@ -198,7 +198,7 @@ def _observe(
     ending = server.ending(timeout_s, exit_code_known=record is None or record.status.exit_code is not None)
     cut = server.exit_code is None and (sending.cut or (server.timed_out and left_s(until) == 0))
     if cut:
-        ending = _cut_short(server, sending)
+        ending = _cut_short(server, sending, time.perf_counter() - began)
     if target is not None and played is None and any(trace.replayed_exactly is not None for trace in sending.traces):
         played = UNTOLD
         notes += _notes_of_replay(played)
@@ -231,11 +231,10 @@ def _observe(
     )
 
 
-def _cut_short(server: Server | Attached, sending: Sending) -> Ending:
+def _cut_short(server: Server | Attached, sending: Sending, after_s: float) -> Ending:
     """Of a run that was ended for a deadline: what it was doing then."""
     answered = sum(trace.ok for trace in sending.traces)
     doing = f"while requests were sent ({answered} answered)" if server.ready else "while the server was starting"
-    after_s = time.time() - server.started_unix_s
     reason = f"ended by the deadline of its campaign {after_s:.0f} s after its start, {doing}; it is to run again"
     return Ending(status="timed_out", exit_code=None, reason=reason)
 
@@ -332,7 +331,7 @@ def _send_in_thread(
 ) -> Sending:
     """In a thread with a loop of its own: a notebook's main thread has a running one. Ctrl-C still reaches this one.
 
-    `until`: Unix seconds at which it is ended, with what was seen until then.
+    `until`: when it is ended (see `time_limit`), with what was seen until then.
     """
     cancel = threading.Event()
     result: list[Sending | BaseException] = []

@@ -23,7 +23,7 @@ def recording(*overrides: str) -> RunConfig:
 
 
 def test_a_time_that_has_come_ends_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(time_limit.VARIABLE, repr(time.time()))
+    monkeypatch.setenv(time_limit.VARIABLE, repr(time.monotonic()))
     record = run(recording("engine.replay_speed=1.0"), out=tmp_path)
     status = record.status
     assert (status.status, status.cut_short, status.exit_code, status.ready_s) == ("timed_out", "deadline", None, None)
@@ -56,14 +56,30 @@ def test_a_time_that_comes_ends_the_requests_and_keeps_what_was_seen(
 
 
 def test_a_run_that_is_done_in_time_is_not_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(time_limit.VARIABLE, repr(time.time() + 3600))
+    monkeypatch.setenv(time_limit.VARIABLE, repr(time.monotonic() + 3600))
     record = run(recording("engine.replay_speed=instant"), out=tmp_path)
     assert (record.status.status, record.status.cut_short) == ("served", None)
 
 
-@pytest.mark.parametrize("text", ["", "soon"])
+@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "1e400"])
 def test_a_time_that_is_none_limits_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(time_limit.VARIABLE, text)
-    assert time_limit.until_unix_s() is None
+    assert time_limit.until_s() is None
     assert time_limit.left_s(None) == float("inf")
-    assert time_limit.left_s(time.time() - 1) == 0.0
+    assert time_limit.left_s(time.monotonic() - 1) == 0.0
+
+
+def test_a_clock_that_is_set_meanwhile_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of day jumps by an hour during the run."""
+    monkeypatch.setenv(time_limit.VARIABLE, repr(time.monotonic() + 3600))
+    real = time.time
+    jump_s = [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + jump_s[0])
+
+    def progress(phase: str, done: int, total: int) -> None:
+        jump_s[0] = 7200.0
+
+    record = run(recording("engine.replay_speed=instant"), out=tmp_path, progress=progress)
+    assert record.status.ended_unix_s is not None and record.status.started_unix_s is not None
+    assert record.status.ended_unix_s - record.status.started_unix_s > 7000
+    assert (record.status.status, record.status.cut_short) == ("served", None)
