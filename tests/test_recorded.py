@@ -76,6 +76,17 @@ def test_what_the_params_leave_out_is_the_records() -> None:
     assert f"engine.args ({len(recorded.engine.args)} entries)" in note
 
 
+def test_where_things_lay_is_of_no_matter() -> None:
+    """h200_dflash-8 ran with a PYTHONPATH of its machine: it is not taken over, and another one is no difference."""
+    recorded = RunRecord.open(RECORDS / "h200_dflash-8").config.engine.env
+    assert recorded["PYTHONPATH"] == "/srv/sgl/0516/site"
+    without = {name: value for name, value in recorded.items() if name != "PYTHONPATH"}
+    assert dict(played("h200_dflash-8").config.engine.env) == without
+    found = played("h200_dflash-8", engine={"env": {"PYTHONPATH": "/mine", "SGLANG_ENABLE_JIT_DEEPGEMM": "true"}})
+    assert found.config.engine.env["PYTHONPATH"] == "/mine"
+    assert found.differences == {"engine.env.SGLANG_ENABLE_JIT_DEEPGEMM": ("true", "false")}
+
+
 def test_what_the_recorded_engine_chose_may_be_stated() -> None:
     """The record leaves the draft width to SGLang, whose log says speculative_num_draft_tokens=16."""
     speculative = {"algorithm": "DFLASH", "num_draft_tokens": 16}
