@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from . import fetch
+from . import fetch, foreign_json
 from .config import RunConfig
 from .ending import Ending, classify
 from .errors import ConfigError, LaunchError
 from .paths import resolve
-from .redaction import Redaction
+from .redaction import SHORTEST, Redaction
 from .replay.itself import INSTANT, Played, played
 
 #: Names under which engines of different versions answer, newest first.
@@ -65,6 +65,16 @@ class Attached:
         key = _key(self._key_name)
         self.headers: dict[str, str] = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.redaction = Redaction(key)
+        if self.redaction.is_short:
+            self.notes.append(
+                f"the key in {self._key_name} has fewer than {SHORTEST} characters: where the attached server repeats "
+                "it within a longer text it stays there"
+            )
+        if self.redaction.holds(config.to_sections()):
+            raise ConfigError(
+                f"engine.api_key_env: the key in {self._key_name} is in the params too, which the record keeps.\n"
+                "Take it out of them (an address, a path or a name has it), or use another key."
+            )
         self.log_path = Path()  # where the record's log goes: see `attached`
         self._log = None if config.engine.attach_log is None else _Log(config.engine.attach_log)
 
@@ -124,7 +134,14 @@ class Attached:
         got = fetch.get(
             self.host, self.port, f"{self._prefix}{path}", timeout_s=timeout_s, tls=self.tls, headers=self.headers
         )
-        return got if got.body is None else fetch.Fetched(status=got.status, body=self.redaction.data(got.body))
+        return got if got.body is None else fetch.Fetched(status=got.status, body=self._without_key(got.body))
+
+    def _without_key(self, body: bytes) -> bytes:
+        try:
+            told = self.redaction.values(foreign_json.parse(body))
+        except ValueError:
+            return self.redaction.data(body)
+        return json.dumps(told, ensure_ascii=False).encode()
 
     def settle(self) -> None:
         """After the workload: is it still there; and its log, when it is known, into the record."""
@@ -151,27 +168,40 @@ class Attached:
         path, got = SERVER_INFO[0], self.get(SERVER_INFO[0])
         if got.status == 404:
             path, got = SERVER_INFO[1], self.get(SERVER_INFO[1])
-        told = None if got.body is None else _object(got.body)
-        if told is None or not ("version" in told or "internal_states" in told):
+        try:
+            told = None if got.body is None else foreign_json.parse(got.body)
+        except ValueError as error:
+            self._refuse(path, got, str(error))
+        if not isinstance(told, dict) or not ("version" in told or "internal_states" in told):
             self._refuse(path, got)
         return told
 
-    def _refuse(self, path: str, got: fetch.Fetched) -> NoReturn:
+    def _refuse(self, path: str, got: fetch.Fetched, why: str = "") -> NoReturn:
+        where = f"engine.attach: {self.url}"
         if got.status in (401, 403):
             given = "refuses the one" if self.headers else "none is"
             raise LaunchError(
-                f"engine.attach: {self.url} asks for a key, and {given} in {self._key_name} (HTTP {got.status}).\n"
+                f"{where} asks for a key, and {given} in {self._key_name} (HTTP {got.status}).\n"
                 f"Set {self._key_name} to the server's key (engine.api_key_env names another variable)."
             )
         if got.status is None:
             raise LaunchError(
-                f"engine.attach: {self.url}: no server answers there: {got.problem or got.why or 'no connection'}.\n"
-                f"{_what_to_do(got)}"
+                f"{where}: no server answers there: {got.problem or got.why or 'no connection'}.\n{_what_to_do(got)}"
             )
-        what = f"HTTP {got.status}" if got.status != 200 else "no server information of SGLang"
+        if got.status == 503:
+            raise LaunchError(
+                f"{where} still starts: {path} says HTTP 503 until the end of engine.ready_timeout_s.\n"
+                "Wait until it is ready, or give it more time (engine.ready_timeout_s)."
+            )
+        if 300 <= got.status < 400:
+            raise LaunchError(
+                f"{where} answers {path} with HTTP {got.status}, a redirect, which is not followed.\n"
+                "Name the address that it sends to: what is measured is the server that answers."
+            )
+        told = got.problem or f"no server information of SGLang{f' ({why})' if why else ''}"
         raise LaunchError(
-            f"engine.attach: {self.url} answers {path} with {what}, which a ready SGLang does not.\n"
-            "Check the address; expected the address of an SGLang server, e.g. http://127.0.0.1:30000."
+            f"{where} answers {path} with {f'HTTP {got.status}' if got.status != 200 else told}, which a ready SGLang "
+            "does not.\nCheck the address; expected the address of an SGLang server, e.g. http://127.0.0.1:30000."
         )
 
 
@@ -218,14 +248,6 @@ class _Log:
         if left_out > 0:
             notes.append(f"of the attached server's log {left_out:,} lines from before this run are left out")
         return b"\n".join([*lines[: self._ready_line], added])
-
-
-def _object(body: bytes) -> dict[str, Any] | None:
-    try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return told if isinstance(told, dict) else None
 
 
 def _key(name: str) -> str | None:

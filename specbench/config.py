@@ -116,6 +116,8 @@ def _why_no_address(url: str) -> str | None:
         return "no URL"
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_fits or re.search(r"[\s\x00-\x1f]", url):
         return "no http:// or https:// URL"
+    if not url.isascii():
+        return "a character outside ASCII in the URL (write a host as xn--…, a path with %XX)"
     if parts.username is not None or parts.password is not None:
         return "a name or a password in the URL"
     return "a query or a fragment in the URL" if parts.query or parts.fragment else None

@@ -37,7 +37,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from . import yamltext
+from . import foreign_json, yamltext
 from .config import RunConfig
 from .errors import RecordError
 from .folder_lock import is_held
@@ -219,7 +219,7 @@ class RunRecord:
         file = self.folder / name
         if not file.is_file():
             return None
-        said = _read_json(file)
+        said = _read_json(file, foreign_json.parse)
         if not isinstance(said, dict):
             raise RecordError(f"{file}: expected a JSON object.\nThe record is damaged; run the configuration again.")
         return said
@@ -317,9 +317,9 @@ def _check_schema(folder: Path, data: Any) -> None:
         )
 
 
-def _read_json(file: Path) -> Any:
+def _read_json(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{file.parent}: {file.name} is missing.\nThe record is incomplete.") from None
     except OSError as error:

@@ -44,9 +44,10 @@ class RecordWriter:
     def __init__(self, target: str | Path, redaction: Redaction | None = None) -> None:
         """`target` is the record's final folder, e.g. `<run folder>/record`. RecordError when it exists, or cannot.
 
-        `redaction` takes the key of an attached server out of every text.
+        `redaction` takes the key of an attached server out of what that server, and we of it, said. The configuration
+        is what somebody else wrote, and `text` is told without a key already.
         """
-        self._redact: Callable[[str], str] = str if redaction is None else redaction.text
+        self._clean: Callable[[Any], Any] = _as_it_is if redaction is None else redaction.values
         self.target = Path(target)
         if os.path.lexists(self.target):
             raise RecordError(f"{self.target}: exists. A record is written once; choose another folder (--out).")
@@ -73,13 +74,13 @@ class RecordWriter:
         self._text("config.yaml", dump_run(config))
 
     def command(self, argv: Iterable[str]) -> None:
-        self._json("command.json", list(argv))
+        self._json("command.json", self._clean(list(argv)))
 
     def env(self, env: Mapping[str, Any]) -> None:
-        self._json("env.json", {"schema": SCHEMA, **env})
+        self._json("env.json", {"schema": SCHEMA, **self._clean(dict(env))})
 
     def requests(self, traces: Iterable[RequestTrace]) -> None:
-        content, large, note = fit_requests(list(traces))
+        content, large, note = fit_requests([self._cleaned(trace) for trace in traces])
         self.text("requests.jsonl", content, compress=large)
         self._left_out += [note] if note else []
 
@@ -98,7 +99,7 @@ class RecordWriter:
     def text(self, name: str, content: str, *, compress: bool = False) -> None:
         """A file as the engine gave it: server_info.json, metrics.txt, …"""
         if compress:
-            (self.folder / f"{name}.gz").write_bytes(gzip.compress(self._redact(content).encode(), mtime=0))
+            (self.folder / f"{name}.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
         else:
             self._text(name, content)
 
@@ -108,6 +109,8 @@ class RecordWriter:
         left_out = (*self._left_out, *([log] if log else []))
         if left_out:
             status = status.model_copy(update={"notes": (*status.notes, *left_out)})
+        told = {"reason": status.reason, "notes": status.notes, "flushes": status.flushes}
+        status = status.model_copy(update={**self._clean(told), "notes": tuple(self._clean(status.notes))})
         self._text("status.json", status.model_dump_json(by_alias=True, indent=1) + "\n")
         for file in self.folder.iterdir():
             _fsync(file)
@@ -122,6 +125,10 @@ class RecordWriter:
         self._release()
         _fsync(self.target.parent)
         return RunRecord.open(self.target)
+
+    def _cleaned(self, trace: RequestTrace) -> RequestTrace:
+        told = {"error": trace.error, "finish_reason": trace.finish_reason, "meta_info": trace.meta_info}
+        return trace.model_copy(update=self._clean(told))
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -148,7 +155,11 @@ class RecordWriter:
         self._text(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
     def _text(self, name: str, content: str) -> None:
-        (self.folder / name).write_text(self._redact(content), encoding="utf-8")
+        (self.folder / name).write_text(content, encoding="utf-8")
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def sha256_text(text: str) -> str:

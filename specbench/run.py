@@ -8,7 +8,6 @@ included.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import signal
 import threading
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from . import foreign_json
 from .attach import SERVER_INFO, Attached, attached
 from .budget_types import MemoryBudget
 from .caveats import SIMULATED, caveats, marks_of
@@ -146,7 +146,7 @@ def _observe(
     record = None if replayed is None else replayed.record
     played = None if target is None else target.played
     room = headroom(config)
-    for warning in room.warnings:
+    for warning in (*room.warnings, *(target.notes if target else ())):
         notice(warning)
     told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *_marks(config), *caveats(config))
     notes = list(dict.fromkeys((*told, *_notes(config, record), *_notes_of_replay(played))))
@@ -383,10 +383,11 @@ class _Captures:
             text = self._get(path)
             if text is None:
                 continue
-            if _is_object(text):
+            problem = _why_no_object(text)
+            if problem is None:
                 self._writer.text(name, text)
                 return True
-            self._server.notes.append(f"{path} was not recorded: no JSON object")
+            self._server.notes.append(f"{path} was not recorded: {problem}")
         return False
 
     def text(self, name: str, paths: tuple[str, ...]) -> None:
@@ -410,11 +411,11 @@ class _Captures:
         return None if got.body is None else got.body.decode("utf-8", "replace")
 
 
-def _is_object(text: str) -> bool:
+def _why_no_object(text: str) -> str | None:
     try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+        return None if isinstance(foreign_json.parse(text), dict) else "no JSON object"
+    except ValueError as error:
+        return "no JSON object" if str(error) == "no JSON" else str(error)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ was left to the engine has a value; a model is known there by its path on that m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,8 @@ _TELLING = {
     "mamba_track_interval": 256,
     "disable_cuda_graph": False,
 }
+#: Of which "auto" or nothing is the default, so that ours does not tell the kind.
+_TEXTS = frozenset({"memory.kv_cache_dtype", "memory.mamba_ssm_dtype", "memory.mamba_radix_cache_strategy"})
 _MOST_TOLD = 4
 
 
@@ -59,6 +62,7 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
     written = _flat(sections_of(command(asked, model_path="m", draft_path="d", host="h", port=1)))
     wrong: dict[str, tuple[Any, Any]] = {}
     taken: dict[str, Any] = {}
+    odd: dict[str, Any] = {}  # what is no value of its key is not known
     version = info.get("version")
     if isinstance(version, str) and not _is_version(asked, version):
         wrong["engine.version"] = (asked.engine.version, version)
@@ -69,8 +73,11 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
         if not known or key == _DRAFT or key.startswith("engine."):
             continue
         theirs = known[0]
+        if not _is_of_kind(key, theirs, whole[key], stated.get(key)):
+            odd[key] = theirs
+            continue
         if key == "speculative.algorithm":
-            theirs = "none" if theirs is None else str(theirs)
+            theirs = "none" if theirs is None else theirs
         mine = written.get(key, stated.get(key))
         if mine in _OPEN:
             if theirs not in _OPEN and theirs != whole[key]:
@@ -79,7 +86,7 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
             wrong[key] = (mine, theirs)
     if wrong:
         _refuse(asked, wrong)
-    config, taken = _with(asked, taken)
+    config, taken = _with(asked, taken, odd)
     config, draft_note = _with_draft(config, info)
     if draft_note is not None and config.speculative.draft_model_path is not None:
         taken[_DRAFT] = config.speculative.draft_model_path
@@ -88,7 +95,7 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
         config = config.replace({"engine.args": {**asked.engine.args, **told}})
         taken |= {f"engine.args.{name}": value for name, value in told.items()}
     return AsServed(
-        config=config, taken=taken, notes=(*_notes(asked, info, taken), *([draft_note] if draft_note else ()))
+        config=config, taken=taken, notes=(*_notes(asked, info, taken, odd), *([draft_note] if draft_note else ()))
     )
 
 
@@ -107,8 +114,24 @@ def _equal(key: str, mine: Any, theirs: Any) -> bool:
     return bool(mine == theirs)
 
 
-def _with(asked: RunConfig, served: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
-    """`asked` with the server's values, as far as they are values that a configuration can have."""
+def _is_of_kind(key: str, theirs: Any, *ours: Any) -> bool:
+    """Number, text or switch, where ours is one; what no setting is of is neither."""
+    kinds = {_kind(value) for value in ours if value not in _OPEN}
+    if key in _TEXTS:
+        kinds.add("text")
+    return theirs is None or theirs == "auto" or _kind(theirs) in (kinds or {"number", "text", "switch"})
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "switch"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else "neither"
+
+
+def _with(asked: RunConfig, served: Mapping[str, Any], odd: dict[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+    """`asked` with the server's values, as far as they are values that a configuration can have; the rest is `odd`."""
     config, taken = asked, {}
     fraction = "memory.mem_fraction_static"
     for key, value in served.items():
@@ -119,6 +142,7 @@ def _with(asked: RunConfig, served: Mapping[str, Any]) -> tuple[RunConfig, dict[
         try:
             config = config.replace({key: value})
         except ValidationError:
+            odd[key] = value
             continue
         taken[key] = value
     return config, taken
@@ -162,13 +186,15 @@ def _told_flags(asked: RunConfig, info: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _notes(asked: RunConfig, info: Mapping[str, Any], taken: Mapping[str, Any]) -> list[str]:
+def _notes(asked: RunConfig, info: Mapping[str, Any], taken: Mapping[str, Any], odd: Mapping[str, Any]) -> list[str]:
     notes = [f"attached to a server that somebody else started ({asked.engine.attach}); it was left running"]
     notes.append(
         f"the attached server's model is {str(info.get('model_path') or 'not told')[:200]}; {asked.model} and "
         f"{asked.gpu.count} × {asked.gpu.name} are what the params say, which it cannot confirm"
     )
-    if "version" not in info:
+    for key, value in odd.items():
+        notes.append(f"{key} is not known: the attached server says {json.dumps(value)[:80]}, which is no value of it")
+    if not isinstance(info.get("version"), str):
         notes.append(f"the attached server does not tell its version; {asked.engine.version} is what the params say")
     if taken:
         told = ", ".join(f"{key} {value}" for key, value in taken.items())

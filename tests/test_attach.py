@@ -252,6 +252,25 @@ def test_a_draft_that_nobody_knows_is_asked_for() -> None:
     assert as_served(attached_to("http://a"), own_head).config.speculative.draft_model_path is None
 
 
+def test_values_of_a_wrong_kind_are_unknown_and_told() -> None:
+    odd = {
+        **info("nospec_r8"),
+        "max_running_requests": [1],
+        "tp_size": "x",
+        "speculative_algorithm": ["x"],
+        "version": 5,
+    }
+    served = as_served(attached_to("http://a", **{"memory.max_running_requests": 4, "parallel.tp_size": 1}), odd)
+    assert served.config.memory.max_running_requests == 4
+    assert served.config.speculative.algorithm == "none"
+    assert {
+        "memory.max_running_requests is not known: the attached server says [1], which is no value of it",
+        'parallel.tp_size is not known: the attached server says "x", which is no value of it',
+        'speculative.algorithm is not known: the attached server says ["x"], which is no value of it',
+        "the attached server does not tell its version; 0.5.16 is what the params say",
+    } <= set(served.notes)
+
+
 def test_values_that_no_configuration_can_have_are_not_taken() -> None:
     odd = {**info("nospec_r8"), "kv_cache_dtype": 7, "page_size": "x", "speculative_algorithm": "DFLASH"}
     served = as_served(attached_to("http://a"), odd)
@@ -435,6 +454,51 @@ def test_what_is_removed() -> None:
     assert Redaction("a-long-key").data(b"\xff a-long-key") == b"\xff " + REMOVED.encode()
 
 
+def test_what_is_removed_of_values() -> None:
+    told = {"requests": ["requests", 1, None], "deep": {"a": "many requests"}, "x_requests": True}
+    word = Redaction("requests").values(told)
+    assert word == {"requests": [REMOVED, 1, None], "deep": {"a": f"many {REMOVED}"}, "x_requests": True}
+    named = Redaction("sk-1234567").values({"of sk-1234567": "sk-1234567", "api_key": 7, "b": {"admin_api_key": None}})
+    assert named == {f"of {REMOVED}": REMOVED, "api_key": REMOVED, "b": {"admin_api_key": None}}
+    short = Redaction("abc").values(["abc", "Bearer abc", "abcd", ["--api-key", "x", "--port"]])
+    assert short == [REMOVED, REMOVED, "abcd", ["--api-key", REMOVED, "--port"]]
+
+
+#: Names and words of which a record itself is made.
+@pytest.mark.parametrize("key", ["internal_states", "measured", "requests", "completion_tokens", '"version": "'])
+def test_whatever_the_key_is_the_record_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("SPECBENCH_API_KEY", key.replace(" ", ""))
+    with demanding(key.replace(" ", "")) as url:
+        run(attached_to(url, **{"workload.requests": 1, "workload.concurrency": [1]}), tmp_path / "run")
+    record = RunRecord.open(tmp_path / "run")
+    (trace,) = record.requests()
+    assert (trace.error, trace.output_tokens, trace.meta_info["weight_version"]) == (None, 4, REMOVED)
+    info = record.server_info()
+    assert info and info["internal_states"] == [{"api_key": REMOVED}]
+    assert record.origin == "measured" and record.gpu_samples() == ()
+    assert study(record.folder).diagnosis is not None
+
+
+def test_a_short_key_is_told_and_one_in_the_params_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("SPECBENCH_API_KEY", "abc123")
+    with demanding("abc123") as url:
+        asked = attached_to(url, **{"workload.requests": 1, "workload.concurrency": [1]})
+        record = run(asked, tmp_path / "run", notice=said.append)
+    note = (
+        "the key in SPECBENCH_API_KEY has fewer than 8 characters: where the attached server repeats it within a "
+        "longer text it stays there"
+    )
+    assert note in said and note in record.status.notes
+    monkeypatch.setenv("SPECBENCH_API_KEY", "sk-of-theirs")
+    with pytest.raises(ConfigError) as raised:
+        Attached(attached_to("http://127.0.0.1:1/sk-of-theirs"))
+    assert str(raised.value) == (
+        "engine.api_key_env: the key in SPECBENCH_API_KEY is in the params too, which the record keeps.\n"
+        "Take it out of them (an address, a path or a name has it), or use another key."
+    )
+
+
 @pytest.mark.parametrize(
     ("command", "left"),
     [
@@ -457,6 +521,24 @@ def test_json_without_the_key_is_still_json(command: str, left: str) -> None:
         assert Redaction("sk-a-key-of-theirs").text(text) == text
 
 
+def test_odd_characters_of_a_server_do_not_cost_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON's escapes for half a character, which no file can hold; and NaN, which is no JSON."""
+    get = fetch.get
+    odd = b'{"version": "0.5.16", "model_path": "\\ud800x", "kv_cache_dtype": "\\udfff", "mem_fraction_static": NaN}'
+
+    def hostile(host: str, port: int, path: str, **how: Any) -> fetch.Fetched:
+        return fetch.Fetched(status=200, body=odd) if path == "/server_info" else get(host, port, path, **how)
+
+    monkeypatch.setattr(fetch, "get", hostile)
+    monkeypatch.setenv("SPECBENCH_API_KEY", KEY)
+    with demanding(KEY) as url:
+        record = run(attached_to(url, **{"workload.requests": 1, "workload.concurrency": [1]}), tmp_path / "run")
+    told = record.server_info()
+    assert told and (told["model_path"], told["mem_fraction_static"]) == ("?x", None)
+    assert record.config.memory.kv_cache_dtype == "?"
+    assert any(note.startswith("the attached server's model is ?x;") for note in record.status.notes)
+
+
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -470,6 +552,11 @@ def test_nobody_there(tmp_path: Path) -> None:
     )
 
 
+def answering(body: bytes | None, problem: str | None = None) -> dict[str, fetch.Fetched]:
+    told = fetch.Fetched(status=200, body=body, problem=problem)
+    return {"/health": fetch.Fetched(status=200), "/server_info": told}
+
+
 def test_another_kind_of_server(tmp_path: Path) -> None:
     class Other(Attached):
         def get(self, path: str, timeout_s: float = 1.0) -> fetch.Fetched:
@@ -481,12 +568,17 @@ def test_another_kind_of_server(tmp_path: Path) -> None:
         ({"/health": fetch.Fetched(status=200)}, "answers /get_server_info with HTTP 404"),
         (
             {"/health": fetch.Fetched(status=200), "/server_info": fetch.Fetched(status=200, body=b'{"app": "web"}')},
-            "answers /server_info with no server information of SGLang",
+            "answers /server_info with no server information of SGLang, which",
         ),
+        (answering(b"<html>"), r"answers /server_info with no server information of SGLang \(no JSON\)"),
+        (answering(b"[" * 40 + b"]" * 40), r"of SGLang \(nested more than 32 deep\)"),
+        (answering(None, "more than 16 bytes"), "answers /server_info with more than 16 bytes, which"),
+        ({"/health": fetch.Fetched(status=503)}, "still starts: /health says HTTP 503 until the end of engine.ready_"),
+        ({"/health": fetch.Fetched(status=302)}, "answers /health with HTTP 302, a redirect, which is not followed"),
     ):
         answers = known
         with pytest.raises(LaunchError, match=told) as raised:
-            Other(attached_to("http://10.0.0.1:30000/v")).connect(1.0)
+            Other(attached_to("http://10.0.0.1:30000/v")).connect(0.0)
         assert len(str(raised.value).splitlines()) == 2
 
 
@@ -499,6 +591,7 @@ def test_another_kind_of_server(tmp_path: Path) -> None:
         ("http://user:pa55@host", "a name or a password in the URL"),
         ("http://host/?key=pa55", "a query or a fragment in the URL"),
         ("http://host:99999", "no URL"),
+        ("http://höst:30000", "a character outside ASCII in the URL"),
     ],
 )
 def test_addresses_that_are_none(url: str, wrong: str) -> None:
