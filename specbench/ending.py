@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from .engines.contract import Failure
 from .terms import Status
@@ -30,11 +31,18 @@ REFUSAL_KINDS = frozenset(
 )
 
 
+#: The error of a server that cannot listen where it was told to.
+PORT_IN_USE = "port_in_use"
+#: `RunStatus.cut_short` of a start that lost the port which was chosen for it.
+PORT: Final = "port"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     status: Status
     exit_code: int | None  # None: the process did not end by itself
     reason: str
+    cause: str | None = None  # kind of the failure that its log tells; None: none, or it does not matter
 
 
 def classify(
@@ -66,7 +74,8 @@ def classify(
     if failures and (failures[0].kind in REFUSAL_KINDS or failures[0].phase == "arguments"):
         return Ending(status="refused", exit_code=exit_code, reason=f"refused to start{code}: {cause}")
     what = "failed" if hung else "ended"
-    return Ending(status="crashed", exit_code=exit_code, reason=f"{what} while starting{code}: {cause}")
+    kind = failures[0].kind if failures else None
+    return Ending(status="crashed", exit_code=exit_code, reason=f"{what} while starting{code}: {cause}", cause=kind)
 
 
 def _in_words(failure: Failure) -> str:

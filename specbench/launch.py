@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -39,6 +40,10 @@ _GPU_WAIT_S = 30.0
 _GONE_TIMEOUT_S = 60.0
 #: Some answers take that long while a large model captures its graphs.
 _HEALTH_TIMEOUT_S = 10.0
+#: Ports below are those of known services; an engine opens others up to a thousand above its own.
+_LOWEST_PORT, _OTHER_PORTS, _PORT_TRIES = 10_000, 1_100, 100
+#: Of Linux, when it is not told.
+_FIRST_EPHEMERAL = 32_768
 
 
 class Server:
@@ -338,10 +343,24 @@ def check_address(config: RunConfig) -> None:
 
 
 def free_port(host: str) -> int:
-    """A port that is free at this moment."""
+    """A port that is free at this moment, and that no outgoing connection takes while an engine starts for minutes.
+
+    Drawn below the range of such connections; where that leaves no room, the system's choice.
+    """
+    for _ in range(_PORT_TRIES):
+        port = _LOWEST_PORT + secrets.randbelow(max(1, _first_ephemeral() - _OTHER_PORTS - _LOWEST_PORT))
+        if port < _first_ephemeral() and processes.why_not_bindable(host, port) is None:
+            return port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def _first_ephemeral() -> int:
+    """The lowest port that the system gives to outgoing connections."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
+    return _FIRST_EPHEMERAL
 
 
 def _own_environment() -> dict[str, str]:

@@ -134,7 +134,8 @@ class RunStatus(Stored):
     caches: dict[str, CacheState] = {}  # step -> the prefix cache after that flush; empty: not recorded
     client: dict[str, ClientCost] = {}  # step -> what it cost the client; empty: not recorded
     notes: Annotated[tuple[str, ...], _AsTuple] = ()  # what a reader of the figures must know
-    cut_short: Literal["deadline"] | None = None  # why it was ended before it was done: it is to run again; None: done
+    #: Why it is to run again: it was ended before it was done, or another process took the port that specbench chose.
+    cut_short: Literal["deadline", "port"] | None = None  # None: done
 
 
 class Probe(Stored):

@@ -23,6 +23,7 @@ from .outcome import in_words, outcome_of, tally
 from .record import RECORD, RunRecord
 from .recorded import whole
 from .terms import Outcome
+from .time_limit import DEADLINE
 
 #: Keys that say how and where a server is reached, not what it is.
 _PLACES = frozenset(
@@ -84,7 +85,9 @@ def _of_record(config: RunConfig, entry: listing.Listed, folder: Path, retry_fai
         told = f"{config.name}: changed since it ran ({', '.join(changes[:_MOST_TOLD])}{more}): it runs anew"
         return Standing(config=config, state="changed", why=told, folder=folder)
     if record.status.cut_short:
-        why = f"{config.name}: was ended for a deadline: it runs again"
+        deadline = record.status.cut_short == DEADLINE
+        happened = "was ended for a deadline" if deadline else "another process took its port while it started"
+        why = f"{config.name}: {happened}: it runs again"
         return Standing(config=config, state="cut short", why=why, folder=folder)
     outcome = _outcome(record)
     if entry.waiting and outcome in FAILED:  # an earlier call was told to retry it, and did not come to it

@@ -22,7 +22,7 @@ from .budget_types import MemoryBudget
 from .caveats import SIMULATED, caveats, marks_of
 from .config import RunConfig
 from .emulating import Emulating, emulating
-from .ending import Ending
+from .ending import PORT, PORT_IN_USE, Ending
 from .environment import environment
 from .errors import ConfigError, SpecError
 from .headroom import headroom
@@ -226,9 +226,15 @@ def _observe(
             caches=sending.caches,
             client=sending.client,
             notes=tuple(dict.fromkeys((*notes, *_unflushed(sending), *_shorter(sending), *server.notes))),
-            cut_short=DEADLINE if cut else None,
+            cut_short=DEADLINE if cut else PORT if _lost_its_port(config, ending) else None,
         )
     )
+
+
+def _lost_its_port(config: RunConfig, ending: Ending) -> bool:
+    """Another process took the port that was chosen for this server: nothing that was asked for is to blame."""
+    chosen = config.engine.port is None and config.engine.replay is None and config.engine.attach is None
+    return chosen and ending.cause == PORT_IN_USE
 
 
 def _cut_short(server: Server | Attached, sending: Sending, after_s: float) -> Ending:

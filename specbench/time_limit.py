@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import os
 import time
+from typing import Final
 
 VARIABLE = "SPECBENCH_UNTIL"
 #: `RunStatus.cut_short` of a run that was ended for it.
-DEADLINE = "deadline"
+DEADLINE: Final = "deadline"
 
 
 def until_s() -> float | None:

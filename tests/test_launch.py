@@ -320,3 +320,21 @@ def test_the_end_of_the_supervisor_is_a_crash_and_leaves_no_worker(
     assert alive == []
     end = server.ending(900.0)
     assert (end.status, end.exit_code, end.reason) == ("crashed", None, reason)
+
+
+def test_a_chosen_port_is_none_that_an_outgoing_connection_may_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some may be taken just then: each is free at the moment of the answer, and they differ."""
+    monkeypatch.setattr(launching, "_first_ephemeral", lambda: 32768)
+    ports = {free_port("127.0.0.1") for _ in range(20)}
+    assert all(10_000 <= port < 32768 for port in ports)
+    assert len(ports) > 1
+    monkeypatch.setattr(launching, "_first_ephemeral", lambda: 1024)  # every port: the system chooses
+    assert free_port("127.0.0.1") >= 1024
+
+
+def test_a_port_that_is_taken_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(launching, "_LOWEST_PORT", port)
+        monkeypatch.setattr(launching, "_first_ephemeral", lambda: port + 1)  # it alone is left to choose from
+        assert free_port("127.0.0.1") != port

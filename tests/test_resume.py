@@ -172,3 +172,10 @@ def test_a_damaged_record_runs_again_and_the_others_stay_as_they_are(root: Path,
 
 def test_a_folder_that_was_never_a_campaign_has_nothing_done(tmp_path: Path) -> None:
     assert {standing.state for standing in standings(CONFIGS, tmp_path)} == {"new"}
+
+
+def test_a_start_that_lost_its_port_is_no_result(tmp_path: Path) -> None:
+    ran(tmp_path, config("lost"), "crashed", cut_short="port")
+    (found,) = standings([config("lost")], tmp_path)
+    assert (found.state, found.to_run) == ("cut short", True)
+    assert found.why == "lost: another process took its port while it started: it runs again"
