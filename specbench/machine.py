@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from . import nvml, paths
 from .engines.sglang import capabilities
@@ -52,7 +53,7 @@ def torch_cuda():
 spec = importlib.util.find_spec("sglang")
 folders = list(spec.submodule_search_locations or []) if spec else []
 folder = next((f for f in folders if os.path.isfile(os.path.join(f, "launch_server.py"))), None)
-print(json.dumps({
+print("\nspecbench probe: " + json.dumps({
     "python": sys.version.split()[0],
     "folder": folder,
     "sglang": folder and own(folder),
@@ -62,6 +63,9 @@ print(json.dumps({
     "torch_cuda": torch_cuda(),
 }))
 """
+#: Begins the line of the probe's answer.
+_MARKER = "specbench probe: "
+_TOLD = frozenset({"folder", "sglang", "torch", "plugins", "packages", "torch_cuda"})
 #: Distributions of the engine's interpreter that decide how fast it is, and some on which its answers depend.
 _ENGINE_PACKAGES = (
     *("sglang", "torch", "triton", "transformers", "tokenizers", "numpy"),
@@ -142,8 +146,8 @@ def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, t
             check=True,
             env={**os.environ, **(env or {})},
         )
-        told = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        told = _told(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError, RecursionError) as error:
         return EngineState(python=interpreter, version=None, torch=None, reason=_why(error))
     if told["folder"] is None:
         return EngineState(
@@ -177,6 +181,20 @@ def engine_help(
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return _why(error)
     return capabilities.of_help(done.stdout)
+
+
+def _told(output: str) -> dict[str, Any]:
+    """What the probe says, in the line that it marks: a sitecustomize may print whatever it likes around it.
+
+    ValueError: there is no such line, or it is not the probe's.
+    """
+    line = next((line for line in reversed(output.splitlines()) if line.startswith(_MARKER)), None)
+    if line is None:
+        raise ValueError("it runs, but does not answer as a Python interpreter")
+    told = json.loads(line.removeprefix(_MARKER))
+    if not isinstance(told, dict) or not told.keys() >= _TOLD:
+        raise ValueError("its answer is not that of a Python interpreter")
+    return told
 
 
 def _why(error: Exception) -> str:

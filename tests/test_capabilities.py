@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -225,3 +226,30 @@ def test_the_nearest_algorithm_is_one_that_the_engine_has() -> None:
     assert speculative.nearest("DDTREE", RELEASES["0.5.8"]["algorithms"]) is None
     assert speculative.nearest("EAGEL", RELEASES["0.5.8"]["algorithms"]) == "EAGLE"
     assert speculative.nearest("XYZ", ("EAGLE",)) is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = " + "-" * 90_000 + "1",
+        "x = a" + ".b" * 60_000,
+        "x = " + "(" * 100_000,
+        "x = " + "+".join(["1"] * 60_000),
+        "#" * 4_000_001,
+    ],
+    ids=["signs", "attributes", "brackets", "sums", "large"],
+)
+def test_a_source_that_no_parser_takes_is_unknown(tmp_path: Path, source: str) -> None:
+    has = read(tree(tmp_path, server_args=f"class ServerArgs:\n{BASIC}\n{source}\n"))
+    assert has.flags is None
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    tree(tmp_path, server_args="")
+    args = tmp_path / "srt" / "server_args.py"
+    args.unlink()
+    os.mkfifo(args)  # nobody ever writes into it
+    assert read(tmp_path).flags is None
+    args.unlink()
+    args.symlink_to("/dev/zero")
+    assert read(tmp_path).flags is None

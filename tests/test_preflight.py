@@ -124,6 +124,23 @@ def test_an_interpreter_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_what_an_interpreter_prints_by_itself_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200)
+    site = engine_folder(tmp_path, "0.5.16")
+    (site / "sitecustomize.py").write_text(
+        "import atexit\nprint('[3]\\nWelcome', end='')\natexit.register(print, '{}\\nspecbench')\n"
+    )
+    assert preflight(config(site)).installed == "0.5.16"
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "{}", "specbench probe: []", "specbench probe: {}", "specbench probe: {"])
+def test_an_interpreter_that_is_none_says_so(tmp_path: Path, answer: str) -> None:
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    other.chmod(0o755)
+    assert refused(config(tmp_path, python=str(other))).startswith(f"engine.python: {other}: ")
+
+
 def test_each_engine_of_a_campaign_is_asked_once(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     interpreter = tmp_path / "python"

@@ -58,10 +58,14 @@ def read(folder: Path) -> Capabilities:
 def _read(folder: Path, stamp: tuple[tuple[str, float], ...]) -> Capabilities:
     del stamp  # a part of the key alone
     sources = Sources(folder)
-    flags = _flags(sources, folder)
+    try:
+        flags = _flags(sources, folder)
+        algorithms = _algorithms(sources, flags or {})
+    except (RecursionError, MemoryError):  # no release is written so: what it has is unknown, and preflight notes that
+        flags = algorithms = None
     # Half of the definitions is worse than none: what the other half has would be taken for missing.
     return Capabilities(
-        algorithms=_algorithms(sources, flags or {}),
+        algorithms=algorithms,
         flags=flags if flags and flags.keys() >= _EVERY_RELEASE else None,
         source=f"the source files in {folder}",
     )
