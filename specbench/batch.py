@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import listing, report
-from .bill import Bill, Clock, bill, pages_s
+from .bill import Bill, Clock, bill
 from .config import RunConfig
 from .errors import ConfigError, LaunchError, RecordError, SpecbenchError
 from .machine_file import Places, place
@@ -44,8 +44,15 @@ _MAX_JOBS = 4
 #: are made in one round where there are cores for it, and half of the memory.
 _MAX_PAGE_JOBS = 16
 _PAGE_BYTES = 400 * 10**6
-#: What a run needs after it was told to end: the server's grace period, GPU memory, the rest of the notebook.
+#: What a run needs after it was told to end: the rest of the notebook; of an engine its grace period and GPU memory.
 _ENDING_S = 20.0
+_REPLAY_ENDING_S = 5.0
+#: On a loaded machine even a replay takes so long, and what is begun is to come to its end.
+_SHORTEST_S = 15.0
+#: A configuration that was ended for a deadline is given so much more than was not enough.
+_MORE = 1.5
+#: The next call may be slower than this one by so much, and needs to have made progress.
+_SLOWER = 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,7 @@ class CampaignResult:
     points: tuple[PointResult, ...]  # in the campaign's order, without those that have never run
     problems: tuple[str, ...]  # pages that could not be written as they should
     left: Mapping[str, str] = field(default_factory=dict)  # configurations that are still to run -> why they did not
+    least_s: float | None = None  # the smallest deadline in which one that is left can run; None: none is left
 
     @property
     def complete(self) -> bool:
@@ -141,7 +149,8 @@ def outlook(campaign: Campaign, out: Path | None = None, choices: Choices | None
         found = tuple(Standing(config=config, state="new") for config in campaign.runs)
     placed = {config.name: place(config, chosen.places) if chosen.places else config for config in campaign.runs}
     todo = [placed[standing.config.name] for standing in found if standing.to_run]
-    costs = bill(todo, root, pages=len(campaign.runs) + 1 if todo else 0, jobs=_page_jobs())
+    pages_of = len(campaign.runs) if todo else 0
+    costs = bill(todo, root, pages_of=pages_of, page_jobs=_page_jobs(), at_once=_jobs(todo))
     return Outlook(root=root, standings=found, placed=placed, bill=costs)
 
 
@@ -188,8 +197,10 @@ def run_campaign(
         problems: tuple[str, ...] = ()
         if runs.results or any(listing.run_folders(root)):
             new = {result.folder for result in runs.results.values()}
-            with worker_pool(_page_jobs()) as pool:
-                _, problems = report.build(root, pool, stage, until_s=until, first=new)
+            jobs = _page_jobs()
+            with worker_pool(jobs) as pool:
+                limit = None if until is None else report.Limit(until_s=until, page_s=runs.page_s, jobs=jobs)
+                _, problems = report.build(root, pool, stage, limit=limit, first=new)
     return CampaignResult(
         name=campaign.name,
         folder=root,
@@ -197,6 +208,7 @@ def run_campaign(
         points=tuple(_points(ahead, runs.results)),
         problems=(*unlisted, *problems),
         left=runs.left,
+        least_s=runs.least_s(),
     )
 
 
@@ -221,6 +233,12 @@ def _jobs(configs: Sequence[RunConfig]) -> int:
     return max(1, min(_MAX_JOBS, os.cpu_count() or 1, len(configs)))
 
 
+def _ending_s(config: RunConfig) -> float:
+    """Seconds that a run has after it was told to end. A server of someone else is left running."""
+    is_ours = config.engine.replay is None and config.engine.attach is None
+    return _ENDING_S if is_ours else _REPLAY_ENDING_S
+
+
 def _page_jobs() -> int:
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(_MAX_PAGE_JOBS, os.cpu_count() or 1, memory_bytes // (2 * _PAGE_BYTES)))
@@ -238,6 +256,7 @@ class _Runs:
         self._waiting = [standing.config for standing in ahead.to_run]
         self._running: dict[Future[str | None], tuple[RunConfig, Path, float]] = {}
         self._clock = Clock(ahead.root)
+        self._before_s = time.monotonic() - chosen.began_s  # of the command, until the first can start
         known = listing.read(ahead.root)
         names = {*(known.runs if known else ()), *(standing.config.name for standing in ahead.standings)}
         # A page per configuration of the folder, those of earlier runs too, and the front page.
@@ -280,7 +299,7 @@ class _Runs:
             if len(self._running) >= jobs:
                 return
             placed = self._ahead.placed[config.name]
-            if self._chosen.deadline_s is not None and self._needs_s(config) > self._time_s():
+            if self._chosen.deadline_s is not None and self._needs_s(config) > self._time_s(starting=1):
                 continue  # a shorter one may still fit
             self._waiting.remove(config)
             folder = new_run_folder(self._ahead.root, config.name)
@@ -289,7 +308,7 @@ class _Runs:
             self._list(config, folder)
             self._clock.expect(placed)
             limited = self._chosen.deadline_s is not None
-            until = time.monotonic() + self._time_s() - _ENDING_S if limited else None
+            until = time.monotonic() + self._time_s(starting=1) - _ending_s(placed) if limited else None
             future = pool.submit(run_point, placed, folder, until)
             self._running[future] = (config, folder, time.monotonic())
 
@@ -322,7 +341,7 @@ class _Runs:
 
     def _ended(self, config: RunConfig, folder: Path, result: PointResult) -> None:
         self.results[config.name] = result
-        if result.status is None and self._time_s() < 0:
+        if result.status is None and self._time_s() < _ENDING_S:
             self.left[config.name] = result.error or "it was interrupted"
         (folder / report.PROGRESS).unlink(missing_ok=True)
         self._tell(config.name, in_words(result.outcome), finished=True)
@@ -330,18 +349,31 @@ class _Runs:
     def _leave(self) -> None:
         """Nothing that is waiting fits into the time that is left."""
         for config in self._waiting:
-            left_s = max(0.0, self._time_s())
+            left_s = max(0.0, self._time_s(starting=1))
             self.left[config.name] = f"needs about {self._needs_s(config):.0f} s, {left_s:.0f} s were left for it"
         self._waiting.clear()
 
-    def _needs_s(self, config: RunConfig) -> float:
-        cost = self._clock.cost(self._ahead.placed[config.name])
-        return cost.start_s + cost.workload_s + max(cost.beside_s, _ENDING_S)
+    @property
+    def page_s(self) -> float:
+        """Seconds of a page, by what this call has taken."""
+        return self._clock.own.page_s
 
-    def _time_s(self) -> float:
-        """Seconds for further runs: what is left, less the pages of this call."""
-        pages = len(self.results) + len(self._running) + 2
-        return self._chosen.left_s() - pages_s(pages, _page_jobs())
+    def least_s(self) -> float | None:
+        """The smallest deadline in which a call like this one runs one of those that are left; None: none is left."""
+        needs = [self._needs_s(standing.config) for standing in self._ahead.to_run if standing.config.name in self.left]
+        if not needs:
+            return None
+        return _SLOWER * (self._before_s + min(needs) + self._clock.own.pages_s(1, _page_jobs()))
+
+    def _needs_s(self, config: RunConfig) -> float:
+        placed = self._ahead.placed[config.name]
+        cost = self._clock.cost(placed)
+        return max(_SHORTEST_S, cost.total_s, _MORE * self._clock.least_s(config)) + _ending_s(placed)
+
+    def _time_s(self, starting: int = 0) -> float:
+        """Seconds for further runs: what is left, less the pages of this call and of `starting` further runs."""
+        runs = len(self.results) + len(self._running) + starting
+        return self._chosen.left_s() - self._clock.own.pages_s(runs, _page_jobs())
 
     def _tell(self, run: str, phase: str, *, finished: bool = False) -> None:
         self._watch(Event(run=run, phase=phase, done=len(self.results), total=self._total, finished=finished))

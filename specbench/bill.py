@@ -22,10 +22,12 @@ from .caveats import on_cpu
 from .config import RunConfig
 from .errors import SpecbenchError
 from .listing import run_folders
+from .own_time import OwnTime
 from .paths import DATA, resolve
 from .record import RunRecord
 from .recorded import as_recorded
 from .run import predicted
+from .spent import spent
 from .terms import Verdict
 from .versions import at_least, version_key
 from .workload import steps_of
@@ -60,6 +62,7 @@ class Cost:
 class Bill:
     costs: tuple[Cost, ...]
     pages_s: float
+    at_once: int = 1  # configurations that run at the same time
 
     @property
     def starts(self) -> int:
@@ -68,7 +71,8 @@ class Bill:
 
     @property
     def total_s(self) -> float:
-        return sum(cost.total_s for cost in self.costs) + self.pages_s
+        seconds = [cost.total_s for cost in self.costs]
+        return max(sum(seconds) / self.at_once, max(seconds, default=0.0)) + self.pages_s
 
     @property
     def held_s(self) -> float:
@@ -85,21 +89,18 @@ class Bill:
         return tuple(dict.fromkeys(note for cost in self.costs for note in cost.notes))
 
 
-def bill(configs: Iterable[RunConfig], root: Path | None = None, *, pages: int = 0, jobs: int = 1) -> Bill:
-    """Of configurations that run one after the other; the first start of a version compiles its kernels, unless a
-    run of `root` did. `pages` pages are written, `jobs` at a time.
+def bill(
+    configs: Iterable[RunConfig], root: Path | None = None, *, pages_of: int = 0, page_jobs: int = 1, at_once: int = 1
+) -> Bill:
+    """Of configurations that run one after the other, or `at_once` of them at a time; the first start of a version
+    compiles its kernels, unless a run of `root` did. Pages are written of `pages_of` runs, `page_jobs` at a time.
     """
     clock = Clock(root)
     costs = []
     for config in configs:
         costs.append(clock.cost(config))
         clock.expect(config)
-    return Bill(costs=tuple(costs), pages_s=pages_s(pages, jobs))
-
-
-def pages_s(pages: int, jobs: int) -> float:
-    """Seconds for so many pages."""
-    return math.ceil(pages / max(1, jobs)) * float(_durations()["page_s"]["seconds"])
+    return Bill(costs=tuple(costs), pages_s=clock.own.pages_s(pages_of, page_jobs), at_once=at_once)
 
 
 class Clock:
@@ -108,24 +109,34 @@ class Clock:
     def __init__(self, root: Path | None = None) -> None:
         self._seen: dict[tuple[str, int, bool], float] = {}  # version, GPUs, graphs -> seconds of the newest start
         self._warm: set[str] = set()  # versions whose kernels are compiled, as far as is known
-        self._beside_s: float | None = None
+        self._at_least: dict[str, float] = {}  # configuration -> seconds that were not enough for it
+        self.own = OwnTime(_durations())
         for folder in run_folders(root) if root is not None and root.is_dir() else ():
             try:
-                self.saw(RunRecord.open(folder))
+                record = RunRecord.open(folder)
             except SpecbenchError:
                 continue
+            time = spent(folder, record)
+            self.saw(record, time.run_s)
+            if time.diagnosis_s is not None:
+                self.own.saw_page(time.diagnosis_s)
 
     def saw(self, record: RunRecord, wall_s: float | None = None) -> None:
-        """A run that was measured; `wall_s`: all that it took, from the notebook's start to its end."""
+        """A run of this machine; `wall_s`: all that it took, from the notebook's start to its end."""
         status, config = record.status, record.config
+        taken_s = sum(seconds for phase, seconds in status.phases.items() if phase != "stop")
+        if status.cut_short:
+            self._at_least[config.name] = taken_s
+            return
+        self._at_least.pop(config.name, None)
+        if wall_s is not None:
+            is_replay = config.engine.replay is not None
+            self.own.saw_run(wall_s - (_as_paced_s(config) if is_replay else taken_s), is_replay=is_replay)
         if status.origin != "measured" or _attached(config):
             return
         if status.ready_s is not None:
             self._seen[_kind(config)] = status.ready_s
             self._warm.add(config.engine.version)
-        if wall_s is not None and not status.cut_short:
-            taken = sum(seconds for phase, seconds in status.phases.items() if phase != "stop")
-            self._beside_s = max(0.0, wall_s - taken)
 
     def expect(self, config: RunConfig) -> None:
         """A start that will have been made."""
@@ -134,7 +145,7 @@ class Clock:
 
     def cost(self, config: RunConfig) -> Cost:
         if config.engine.replay is not None:
-            return _of_replay(config, self._beside())
+            return self._of_replay(config)
         budget = predicted(config)
         notes: list[str] = []
         refused = budget is not None and budget.verdict == "refused"
@@ -145,14 +156,37 @@ class Clock:
             budget=budget,
             start_s=0.0 if attached else self._start_s(config, notes),
             workload_s=workload_s,
-            beside_s=self._beside(),
+            beside_s=self.own.beside_s(is_replay=False),
             is_start=not attached,
             gpus=0 if attached or on_cpu(config) else config.gpu.count,
             notes=tuple(notes),
         )
 
-    def _beside(self) -> float:
-        return float(_durations()["beside_s"]["seconds"]) if self._beside_s is None else self._beside_s
+    def least_s(self, config: RunConfig) -> float:
+        """Seconds that were not enough when it was ended for a deadline; 0: it was not."""
+        return self._at_least.get(config.name, 0.0)
+
+    def _of_replay(self, config: RunConfig) -> Cost:
+        """A replay takes what was recorded, by its speed."""
+        notes: tuple[str, ...] = ()
+        start_s = workload_s = 0.0
+        budget = None
+        try:
+            record = _recording(config)
+            budget = predicted(as_recorded(config, record).config)
+            start_s, workload_s = _paced(config, record)
+        except SpecbenchError:
+            notes = (f"{config.name}: cannot be played: its recording is not there, or is that of another server",)
+        return Cost(
+            config=config,
+            budget=budget,
+            start_s=start_s,
+            workload_s=workload_s,
+            beside_s=self.own.beside_s(is_replay=True),
+            is_start=False,
+            gpus=0,
+            notes=notes,
+        )
 
     def _start_s(self, config: RunConfig, notes: list[str]) -> float:
         version, gpus, graphs = kind = _kind(config)
@@ -225,31 +259,24 @@ def _workload_s(config: RunConfig, budget: MemoryBudget | None, notes: list[str]
     return total
 
 
-def _of_replay(config: RunConfig, beside_s: float) -> Cost:
-    """A replay takes what was recorded, by its speed."""
-    notes: tuple[str, ...] = ()
-    start_s = workload_s = 0.0
-    budget = None
+def _recording(config: RunConfig) -> RunRecord:
+    return RunRecord.open(resolve(config.engine.replay or "", kind="engine.replay"))
+
+
+def _paced(config: RunConfig, record: RunRecord) -> tuple[float, float]:
+    """Seconds of a replay's start and of its requests."""
+    speed = config.engine.replay_speed
+    pace = 0.0 if isinstance(speed, str) else 1.0 / speed
+    start_s = pace * (record.status.ready_s or record.status.phases.get("total", 0.0))
+    return start_s, pace * sum(max((trace.end_s or 0.0) for trace in step) for step in _by_step(record))
+
+
+def _as_paced_s(config: RunConfig) -> float:
+    """Seconds that a replay had to take; 0: its recording is not there any more."""
     try:
-        record = RunRecord.open(resolve(config.engine.replay or "", kind="engine.replay"))
-        budget = predicted(as_recorded(config, record).config)
+        return sum(_paced(config, _recording(config)))
     except SpecbenchError:
-        notes = (f"{config.name}: cannot be played: its recording is not there, or is that of another server",)
-    else:
-        speed = config.engine.replay_speed
-        pace = 0.0 if isinstance(speed, str) else 1.0 / speed
-        start_s = pace * (record.status.ready_s or record.status.phases.get("total", 0.0))
-        workload_s = pace * sum(max((trace.end_s or 0.0) for trace in step) for step in _by_step(record))
-    return Cost(
-        config=config,
-        budget=budget,
-        start_s=start_s,
-        workload_s=workload_s,
-        beside_s=beside_s,
-        is_start=False,
-        gpus=0,
-        notes=notes,
-    )
+        return 0.0
 
 
 def _by_step(record: RunRecord) -> Iterable[list[Any]]:

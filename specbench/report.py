@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import listing, pages
@@ -23,10 +24,17 @@ ANALYSIS_NOTEBOOK = "4_analysis.ipynb"
 INDEX = "index.html"
 RUN_PAGE = "run.html"
 PROGRESS = "progress.jsonl"
-#: Seconds of a page that is being written: it is not given up.
-_PAGE_S = 6.0
 
 WatchStage = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """Of the time in which pages are written."""
+
+    until_s: float  # of `time.monotonic`
+    page_s: float  # that a page is expected to take
+    jobs: int  # pages that are written at once
 
 
 def build(
@@ -34,13 +42,14 @@ def build(
     pool: Executor,
     watch_stage: WatchStage = lambda phase, done, total: None,
     *,
-    until_s: float | None = None,
+    limit: Limit | None = None,
     first: Collection[Path] = (),
 ) -> tuple[Path, tuple[str, ...]]:
     """All pages of a folder of runs. Returns the front page and what went wrong on the way.
 
-    `until_s`: the time (of `time.monotonic`) at which it must be done. The front page and those of the runs in `first`
-    come first, then those that have none; what is not written by then is told where there is no older page either.
+    With a limit no page is begun that is not expected to be done in time, by what the pages before it took. The front
+    page, which is always begun, and those of the runs in `first` come first, then those that have none; what is not
+    written is told where there is no older page either.
     RecordError, and nothing is written, when the folder holds no run, or bare records.
     """
     if not root.is_dir():
@@ -57,21 +66,32 @@ def build(
             "Read it with notebooks/3_diagnose.ipynb (a folder of them with 4_analysis.ipynb), or run its params file."
         )
     folders.sort(key=lambda folder: 0 if folder in first else 2 if (folder / INDEX).is_file() else 1)
-    tasks: dict[Future[str | None], Path] = {pool.submit(write_index, root): root}
-    tasks |= {pool.submit(write_run, folder): folder for folder in folders}
     problems: list[str] = []
-    watch_stage("pages", 0, len(tasks))
-    left_s = None if until_s is None else max(0.0, until_s - _PAGE_S - time.monotonic())
-    try:
-        for done, future in enumerate(as_completed(tasks, timeout=left_s), start=1):
+    waiting = [root, *folders]
+    tasks: dict[Future[str | None], tuple[Path, float]] = {}  # being written -> of which folder, since when
+    total, done = len(waiting), 0
+    page_s = 0.0 if limit is None else limit.page_s
+    watch_stage("pages", 0, total)
+    while waiting or tasks:
+        while waiting and (limit is None or len(tasks) < limit.jobs):
+            now_s = time.monotonic()
+            if limit is not None and waiting[0] != root and now_s + page_s > limit.until_s:
+                bare = [folder for folder in waiting if not (folder / INDEX).is_file()]
+                problems += [f"{_what(folder, root)}: not written: the deadline came first" for folder in bare]
+                waiting = []
+                break
+            folder = waiting.pop(0)
+            tasks[pool.submit(write_index if folder == root else write_run, folder)] = (folder, now_s)
+        finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
+        for future in finished:
+            folder, began_s = tasks.pop(future)
+            if folder != root:
+                page_s = time.monotonic() - began_s
             problem = _problem(future)
             if problem:
-                problems.append(f"{_what(tasks[future], root)}: {problem}")
-            watch_stage("pages", done, len(tasks))
-    except TimeoutError:
-        cancelled = [folder for future, folder in tasks.items() if future.cancel()]
-        bare = [folder for folder in cancelled if folder == root or not (folder / INDEX).is_file()]
-        problems += [f"{_what(folder, root)}: not written: the deadline came first" for folder in bare]
+                problems.append(f"{_what(folder, root)}: {problem}")
+            done += 1
+            watch_stage("pages", done, total)
     return root / INDEX, tuple(problems)
 
 

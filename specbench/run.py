@@ -24,7 +24,7 @@ from .config import RunConfig
 from .emulating import Emulating, emulating
 from .ending import PORT, PORT_IN_USE, Ending
 from .environment import environment
-from .errors import ConfigError, SpecError
+from .errors import ConfigError, LaunchError, SpecError
 from .headroom import headroom
 from .launch import Server, check_address, launch
 from .paths import resolve, runs_root
@@ -85,6 +85,11 @@ def run(
     else:
         check_address(config)
         checked = preflight(config)
+    if left_s(until_s()) == 0:
+        raise LaunchError(
+            "the deadline of the campaign came before a server was started.\nIt is to run again, with more time "
+            "(--resume, a longer --deadline)."
+        )
     emulated = emulating(config) if replayed is None and target is None else None
     folder = out or new_run_folder(runs_root() / "single", _stamped(config.name))
     created = out is None

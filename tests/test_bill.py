@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from specbench.bill import Clock, bill, pages_s
+from specbench.bill import Clock, bill
 from specbench.cli import app
 from specbench.config import RunConfig
 from specbench.params import load_campaign, load_run
@@ -117,11 +117,25 @@ def test_a_replay_takes_what_was_recorded_by_its_speed_and_no_gpu() -> None:
     told = bill([replay])
     assert told.costs[0].start_s == pytest.approx(8.63 / 2)
     assert (told.starts, told.gpu_s) == (0, 0.0)
-    assert bill([replay.replace({"engine.replay_speed": "instant"})]).costs[0].start_s == 0.0
+    instant = replay.replace({"engine.replay_speed": "instant"})
+    assert bill([instant]).total_s == 4.0
+    # two at a time; pages of four runs and the front page, which takes as long as two, in three rounds of two
+    told = bill([instant] * 4, pages_of=4, page_jobs=2, at_once=2)
+    assert (told.total_s, told.pages_s) == (8.0 + 24.0, 24.0)
 
 
-def test_pages_are_written_several_at_a_time() -> None:
-    assert (pages_s(15, 4), pages_s(15, 1), pages_s(0, 4)) == (32.0, 120.0, 0.0)
+def test_what_was_not_enough_for_a_configuration_is_known(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a" / "record") as writer:
+        writer.config(config())
+        writer.command(["python"])
+        writer.env({})
+        writer.log_path.write_text("", encoding="utf-8")
+        phases = {"start": 210.0, "stop": 5.0}
+        status = RunStatus(status="timed_out", origin="measured", reason="test", phases=phases, cut_short="deadline")
+        writer.finish(status)
+    clock = Clock(tmp_path)
+    assert clock.least_s(config()) == 210.0
+    assert clock.least_s(config(name="another")) == 0.0
 
 
 # ── the campaign that is run on a GPU ────────────────────────────────────────────────────────────────────────────────

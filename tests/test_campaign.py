@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from specbench import batch, listing
+from specbench import batch, listing, report
 from specbench.cli import app
 from specbench.errors import ConfigError
 from specbench.params import Campaign, load_run
@@ -57,7 +59,11 @@ def test_a_deadline_leaves_what_does_not_fit_and_a_copy_of_the_folder_goes_on(pa
     assert [(run["name"], run["outcome"]) for run in first["runs"]] == [("refused", "refused"), ("started", "started")]
     assert list(first["left"]) == ["slow"]
     assert re.fullmatch(r"needs about [\d]{5} s, \d{4} s were left for it", first["left"]["slow"])
-    assert first["go_on"] == f"specbench run {params} --out {tmp_path / 'here'} --deadline 3600 --resume --json"
+    # with 3600 s no call would ever come to it
+    again = re.fullmatch(
+        rf"specbench run {params} --out {tmp_path / 'here'} --deadline (\d+) --resume --json", first["go_on"]
+    )
+    assert again is not None and 8_000 < int(again[1]) < 99_000
     page = re.sub(r"<[^>]+>", " ", (tmp_path / "here" / "index.html").read_text("utf-8"))
     assert "This campaign is not complete. 1 configuration still to run: slow." in page
 
@@ -174,3 +180,33 @@ def test_a_deadline_in_which_nothing_can_start_is_told(params: Path, tmp_path: P
     assert list(data["left"]) == ["refused", "started", "slow"]
     known = listing.read(tmp_path / "out")
     assert known is not None and known.waiting == ("refused", "started", "slow")
+    # the command that goes on has a deadline in which one of them can run
+    deadline = int(data["go_on"].split("--deadline ")[1].split()[0])
+    assert 25 < deadline < 200
+    code, data, _ = call(params, tmp_path / "out", "--resume", "--deadline", str(deadline))
+    assert code == 3
+    known = listing.read(tmp_path / "out")
+    assert known is not None and known.entry("refused").folder == "refused"
+
+
+def test_no_page_is_begun_that_would_come_too_late(tmp_path: Path) -> None:
+    class Pool(Executor):
+        def __init__(self) -> None:
+            self.begun: list[str] = []
+
+        def submit(self, fn: Any, /, *args: Any, **_: Any) -> Future[Any]:
+            self.begun.append(args[0].name)
+            done: Future[Any] = Future()
+            done.set_result(None)
+            return done
+
+    for name in ("a", "b"):
+        shutil.copytree(ROOT / "tests" / "records" / "0512_dflash_r8", tmp_path / "runs" / name / "record")
+    late, early = Pool(), Pool()
+    limit = report.Limit(until_s=time.monotonic() + 60, page_s=3600, jobs=2)
+    _, problems = report.build(tmp_path / "runs", late, limit=limit)
+    assert late.begun == ["runs"]
+    assert problems == tuple(f"diagnosis of {name}: not written: the deadline came first" for name in "ab")
+    limit = report.Limit(until_s=time.monotonic() + 3600, page_s=1, jobs=2)
+    assert report.build(tmp_path / "runs", early, limit=limit, first={tmp_path / "runs" / "b"})[1] == ()
+    assert early.begun == ["runs", "b", "a"]

@@ -56,6 +56,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "listing",
         "studies",
         "spent",
+        "own_time",
     ),
     "show": (
         *(

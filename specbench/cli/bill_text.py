@@ -76,14 +76,16 @@ def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
     }
 
 
-def left(what: Mapping[str, str], command: str) -> None:
-    """Which configurations did not come to their turn, why, and how to go on."""
+def left(what: Mapping[str, str], command: str, longer_s: int | None = None) -> None:
+    """Which configurations did not come to their turn, why, and how to go on. `longer_s`: with which deadline."""
     if not what:
         return
     console = Console()
     console.print(Text(f"{counted(len(what), 'configuration')} left:", style="bold"), highlight=False)
     for name, why in what.items():
         _say(console, f"{name}: {why}")
+    if longer_s is not None:
+        _say(console, f"This deadline is too short for any of them: {longer_s} s is the smallest that makes progress.")
     console.print(Text(f"go on: {command}"), soft_wrap=True, highlight=False)
 
 

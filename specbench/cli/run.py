@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,12 +109,13 @@ def run(
         result = run_campaign(
             campaign, out, screen.show, choices, lambda ahead: bill_text.bill(campaign.name, ahead, screen.console)
         )
-    again = _command(params, overrides or [], out, machine, deadline, strict=strict, json_output=json_output)
+    longer = _longer(deadline, result.least_s)
+    again = _command(params, overrides or [], out, machine, longer or deadline, strict=strict, json_output=json_output)
     if json_output:
         _print_json(document(result) | {"go_on": again if result.left else None})
     else:
         summary(result)
-        bill_text.left(result.left, again)
+        bill_text.left(result.left, again, longer)
     raise typer.Exit(_code(result, strict))
 
 
@@ -121,6 +123,13 @@ def _code(result: CampaignResult, strict: bool) -> int:
     if result.left:
         return LEFT
     return int(not result.complete or bool(result.problems) or (strict and not result.all_served))
+
+
+def _longer(deadline_s: float | None, least_s: float | None) -> int | None:
+    """The smallest deadline that makes progress, in whole tens, where the given one makes none; None: it does."""
+    if deadline_s is None or least_s is None or least_s <= deadline_s:
+        return None
+    return math.ceil(least_s / 10) * 10
 
 
 def _command(
