@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from . import fetch, foreign_json
+from .attached_log import AttachedLog
 from .config import RunConfig
 from .ending import Ending, classify
 from .errors import ConfigError, LaunchError
-from .paths import resolve
 from .redaction import SHORTEST, Redaction
 from .replay.itself import INSTANT, Played, played
 
@@ -76,7 +76,7 @@ class Attached:
                 "Take it out of them (an address, a path or a name has it), or use another key."
             )
         self.log_path = Path()  # where the record's log goes: see `attached`
-        self._log = None if config.engine.attach_log is None else _Log(config.engine.attach_log)
+        self._log = None if config.engine.attach_log is None else AttachedLog(config.engine.attach_log)
 
     @property
     def version(self) -> str | None:
@@ -152,7 +152,7 @@ class Attached:
                 "the attached server's log is not known (engine.attach_log): what only it says is not logged"
             )
         else:
-            self.log_path.write_bytes(self.redaction.data(self._log.since(self.notes)))
+            self._log.write(self.log_path, self.redaction, self.notes)
 
     def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:
         """How it stands after the workload; it goes on running. The arguments are `launch.Server`'s: none matters."""
@@ -211,43 +211,6 @@ def attached(server: Attached, log_path: Path) -> Iterator[Attached]:
     server.log_path = log_path
     yield server
     server.settle()
-
-
-class _Log:
-    """The log of a server that runs for longer than we look: its start, and what comes while we are there."""
-
-    def __init__(self, given: str) -> None:
-        from .engines.sglang.logs import read
-
-        self._file = resolve(given, kind="engine.attach_log")
-        try:
-            self._size = self._file.stat().st_size
-            self._ready_line = read(self._file).ready_line
-        except OSError as error:
-            raise ConfigError(
-                f"engine.attach_log: {given!r:.200} cannot be read: {error.strerror or error}.\n"
-                "Name the file into which the attached server writes its output, or leave the key out."
-            ) from None
-
-    def since(self, notes: list[str]) -> bytes:
-        """The start up to the ready line, and what was added since. What lies between is the traffic of others."""
-        try:
-            data = self._file.read_bytes()
-        except OSError as error:
-            notes.append(f"the log of the attached server could not be read again: {error.strerror or error}")
-            return b""
-        if len(data) < self._size:
-            notes.append("the log of the attached server was replaced meanwhile: recorded is what is in it now")
-            return data
-        before, added = data[: self._size], data[self._size :]
-        if self._ready_line is None:
-            notes.append("the log of the attached server does not say that it is ready: recorded whole")
-            return data
-        lines = before.removesuffix(b"\n").split(b"\n")  # as the reader counts: a progress bar is one line
-        left_out = len(lines) - self._ready_line
-        if left_out > 0:
-            notes.append(f"of the attached server's log {left_out:,} lines from before this run are left out")
-        return b"\n".join([*lines[: self._ready_line], added])
 
 
 def _key(name: str) -> str | None:

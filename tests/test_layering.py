@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
         *("workload", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
-        *("preflight", "headroom", "emulating", "time_limit", "attach", "served_config", "actual"),
+        *("preflight", "headroom", "emulating", "time_limit", "attached_log", "attach", "served_config", "actual"),
     ),
     "judge": (
         "gputrace",
