@@ -266,3 +266,27 @@ def test_no_emulation_without_the_key() -> None:
     budget = predict(run(gpu={"name": "h200"}))
     assert budget.emulation is None
     assert dataclasses.asdict(predict(run()).emulation)["passed"] == pytest.approx(0.50814, abs=1e-6)
+
+
+def full(fraction: float, *, less: int = 0) -> tuple[RunConfig, Probe]:
+    """An H100 that has exactly as much free as an L40S before it loads, or so many bytes less."""
+    config, total, free = run(fraction=fraction, gpu={"name": "h100", "emulate": "l40s"}), 81_559 * MIB, 60 * GIB
+    found = emulating(config.replace({"memory.mem_fraction_static": 0.75}), seen(free, total=total)).emulation
+    return config, seen(free - (found.host_free_bytes - found.card_free_bytes) - less, total=total)
+
+
+@pytest.mark.parametrize(("fraction", "passed"), [(1e-9, "0"), (0.9999999999, "1")])
+def test_a_fraction_that_rounds_to_nothing_or_to_all_is_refused(fraction: float, passed: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^gpu.emulate: .* would be passed as {passed}, rounded to 8 digits"
+    ) as caught:
+        emulating(*full(fraction))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_a_card_whose_memory_others_hold_is_not_called_the_smaller_one() -> None:
+    assert emulating(*full(0.75)).emulation.passed == 0.75
+    with pytest.raises(
+        ConfigError, match=r"^gpu.emulate: l40s has [\d.]+ GiB free before loading, of gpu.name, h100, only"
+    ):
+        emulating(*full(0.75, less=MIB))

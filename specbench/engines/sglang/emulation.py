@@ -49,6 +49,12 @@ def emulation(
     small = card.free_before_load(ranks).bytes.point + offset
     logged, source = _host_free(host, ranks, free_now_bytes)
     real = logged + offset
+    if small > real and card.total_bytes <= host.total_bytes:
+        raise ConfigError(
+            f"gpu.emulate: {card.name} has {format_gib(small)} free before loading, of gpu.name, {host.name}, only "
+            f"{format_gib(real)} are left ({source}).\n"
+            "End what else holds its memory, or emulate a smaller card."
+        )
     if small > real:
         raise ConfigError(
             f"gpu.emulate: {card.name} has more memory ({card.total_mib:,} MiB) than gpu.name, {host.name} "
@@ -56,13 +62,20 @@ def emulation(
             f"A card can stand for a smaller one only: gpu.name: {card.name} without gpu.emulate predicts it."
         )
     fraction, fraction_source = asked
+    passed = round(fraction * small / real, _DIGITS)
+    if not 0.0 < passed < 1.0:
+        raise ConfigError(
+            f"gpu.emulate: a fraction of {fraction:.10g} ({fraction_source}) of {card.name} would be passed as "
+            f"{passed:g}, rounded to {_DIGITS} digits; the engine expects one between 0 and 1.\n"
+            "Set memory.mem_fraction_static to what a server on that card is given, e.g. 0.75."
+        )
     return Emulation(
         card=card.words,
         host=host.words,
         ranks=ranks,
         asked=fraction,
         asked_source=fraction_source,
-        passed=round(fraction * small / real, _DIGITS),
+        passed=passed,
         card_free_bytes=small,
         host_free_bytes=real,
         host_source=source,
