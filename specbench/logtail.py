@@ -7,6 +7,7 @@ server starts, the thread looks every 2 to 10 ms, later ten times a second.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -39,6 +40,7 @@ class LogTail:
         self._skipped = 0  # bytes of the unfinished line that are not kept in it
         self._number = 0
         self._stirred = 0.0
+        self._replaced: str | None = None  # how the log stopped to be the file that was begun
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-tail", daemon=True)
 
@@ -63,6 +65,11 @@ class LogTail:
         cut = "" if len(self._arrivals) < _MOST_LINES else f"; the first {_MOST_LINES:,} lines only"
         return f"looked at every 2 to 10 ms while starting, then every {1000 * _SLOW_S:.0f} ms{cut}"
 
+    @property
+    def replaced(self) -> str | None:
+        """A sentence when the log did not stay whole, so that lines of it are missing; None: it did."""
+        return self._replaced
+
     def started(self) -> None:
         """The server is ready: from now on a look now and then is enough."""
         self._slow = True
@@ -78,6 +85,7 @@ class LogTail:
                 if file is not None:
                     while piece := file.read(_PIECE_BYTES):
                         self._take(piece, looked_s)
+                    self._check(file)
                 looked_s = began_s
                 if ending:
                     return
@@ -97,6 +105,22 @@ class LogTail:
             return self._path.open("rb", buffering=0)
         except FileNotFoundError:
             return None
+
+    def _check(self, file: BinaryIO) -> None:
+        """An engine only adds to its log; somebody else (logrotate, a `>`) may cut it or put another in its place."""
+        if self._replaced is not None:
+            return
+        kept = os.fstat(file.fileno())
+        if kept.st_size < file.tell():
+            self._replaced = f"the engine's log was cut to {kept.st_size:,} bytes while it ran: lines of it are missing"
+        elif not self._is_there(kept):
+            self._replaced = "the engine's log was moved or replaced while it ran: lines of it are missing"
+
+    def _is_there(self, kept: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(kept, self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def _take(self, piece: bytes, looked_s: float) -> None:
         """`looked_s`: when the look before this one began; nothing of `piece` was there then."""

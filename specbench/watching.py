@@ -118,6 +118,10 @@ class Watching:
             "metrics": self._metering.words if self._metering is not None else self._no_metrics(),
         }
 
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the record must know."""
+        return (self._tail.replaced,) if self._started_here and self._tail.replaced is not None else ()
+
     def write(self, writer: RecordWriter) -> None:
         """gpu.csv, log_times.csv.gz and metrics.csv.gz."""
         writer.gpu_samples(self.telemetry.samples)

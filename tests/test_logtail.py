@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
+
+import pytest
 
 from specbench import logtail
 from specbench.logtail import LogTail
@@ -70,3 +73,30 @@ def test_a_very_long_log_keeps_the_first_lines(tmp_path: Path, monkeypatch) -> N
         pass
     assert [a.line for a in tail.arrivals] == [1, 2, 3]
     assert tail.words.endswith("the first 3 lines only")
+
+
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [
+        ("cut", "the engine's log was cut to 0 bytes while it ran: lines of it are missing"),
+        ("moved", "the engine's log was moved or replaced while it ran: lines of it are missing"),
+        ("replaced", "the engine's log was moved or replaced while it ran: lines of it are missing"),
+        ("grows", None),
+    ],
+)
+def test_a_log_that_does_not_stay_whole_is_told(tmp_path: Path, happens: str, told: str | None) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(b"first\n")
+    came = threading.Semaphore(0)
+    with LogTail(log, RunClock(), lambda line, t_s: came.release()) as tail:
+        assert came.acquire(timeout=30)
+        if happens == "cut":
+            os.truncate(log, 0)
+        elif happens == "grows":
+            with log.open("ab") as file:
+                file.write(b"second\n")
+        else:
+            log.rename(tmp_path / "server.log.1")
+            if happens == "replaced":
+                log.write_bytes(b"another\n")
+    assert tail.replaced == told
