@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import foreign_json
+from . import foreign_json, leftovers
 from .attach import SERVER_INFO, Attached, attached
 from .budget_types import MemoryBudget
 from .caveats import SIMULATED, caveats, marks_of
@@ -151,9 +151,17 @@ def _observe(
     record = None if replayed is None else replayed.record
     played = None if target is None else target.played
     room = headroom(config)
-    for warning in (*room.warnings, *(target.notes if target else ())):
+    left = leftovers.warnings() if record is None and target is None else ()
+    for warning in (*left, *room.warnings, *(target.notes if target else ())):
         notice(warning)
-    told = (*checked.notes, *(emulated.notes if emulated else ()), *room.notes, *_marks(config), *caveats(config))
+    told = (
+        *left,
+        *checked.notes,
+        *(emulated.notes if emulated else ()),
+        *room.notes,
+        *_marks(config),
+        *caveats(config),
+    )
     notes = list(dict.fromkeys((*told, *_notes(config, record), *_notes_of_replay(played))))
     sending, until = Sending(), until_s()
     timeout_s = config.engine.ready_timeout_s
@@ -230,7 +238,9 @@ def _observe(
             flushes=sending.flushes,
             caches=sending.caches,
             client=sending.client,
-            notes=tuple(dict.fromkeys((*notes, *_unflushed(sending), *_shorter(sending), *server.notes))),
+            notes=tuple(
+                dict.fromkeys((*notes, *_unflushed(sending), *_shorter(sending), *server.notes, *watching.notes()))
+            ),
             cut_short=DEADLINE if cut else PORT if _lost_its_port(config, ending) else None,
         )
     )

@@ -40,7 +40,7 @@ def doctor(
 
     Example: specbench doctor --engine /opt/sglang/bin/python --env PYTHONPATH=/opt/sglang/site
     """
-    from .. import machine
+    from .. import leftovers, machine
 
     env = _variables(variables or [])
     gpu_state, in_use = machine.gpus(), machine.gpu_use()
@@ -48,6 +48,7 @@ def doctor(
     found = _engine(engine, machine.engine_help(python, env=env) if thorough and engine.has else None)
     packages = machine.packages()
     port_free = machine.port_is_free(_DEFAULT_PORT)
+    left = leftovers.left_over()
     can = {
         "predict, diagnose, replay": True,
         "notebooks and reports": all(packages[name] for name in ("papermill", "pandas", "matplotlib", "seaborn")),
@@ -66,6 +67,7 @@ def doctor(
             "driver": gpu_state.driver,
             "gpu_reason": gpu_state.reason,
             "engine": found,
+            "left_over": [{"pid": pid, "name": name} for pid, name in left.items()],
             "default_port": {"port": _DEFAULT_PORT, "free": port_free},
             "can": can,
         }
@@ -96,6 +98,8 @@ def doctor(
         table.add_row("driver", gpu_state.driver)
     _add_engine(table, found)
     table.add_row(f"port {_DEFAULT_PORT}", "free" if port_free else "taken (specbench picks a free one)")
+    if left:
+        table.add_row("processes", f"[red]{escape(leftovers.in_words(left))}[/]")
     console = Console()
     console.print(table)
     console.print()
