@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import io
 import json
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from specbench.record_types import RequestTrace
 from specbench.record_writer import RecordWriter
 from specbench.replay.asking import CONCURRENCY, INDEX
 from specbench.replay.plan import Answer, Ask, NotRecorded, Plan
+from specbench.replay.server import Replay
 from specbench.replay.timeline import Timeline, timeline
 
 RECORDS = Path(__file__).parent / "records"
@@ -515,3 +517,36 @@ def test_a_missing_record_is_two_lines_and_code_2(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dflash_r8", "plays the record dflash_r8 (SGLang 0.5.16, served): ready at once"),
+        ("oom_r8", "plays the record oom_r8 (SGLang 0.5.16, refused): that server was never ready, so this one ends"),
+    ],
+)
+def test_what_is_played_is_said_apart_from_the_log(name: str, said: str) -> None:
+    port = free_port("127.0.0.1")
+    argv = [sys.executable, "-m", "specbench.replay", str(RECORDS / name), "--port", str(port), "--speed", "instant"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    words = [process.stderr.readline().decode()]
+    if name == "dflash_r8":
+        words.append(process.stderr.readline().decode())
+    process.terminate()
+    log, _ = process.communicate(timeout=60)
+    assert b"specbench.replay" not in log
+    assert words[0].startswith(f"specbench.replay: {said}")
+    assert words[1:] == ([f"specbench.replay: listening on http://127.0.0.1:{port}\n"] if len(words) > 1 else [])
+
+
+def test_at_the_recorded_speed_the_wait_is_told() -> None:
+    said: list[str] = []
+    record = RunRecord.open(RECORDS / "dflash_r8")
+    Replay(record, host="::1", port=1, speed=2.0, out=io.BytesIO(), say=said.append).say_what_is_played()
+    (text,) = said
+    assert text == (
+        "plays the record dflash_r8 (SGLang 0.5.16, served): ready in about 53 s (the recorded start took 106 s); "
+        "--speed instant skips it"
+    )

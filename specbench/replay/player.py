@@ -41,8 +41,16 @@ class Player:
         self._tasks: set[asyncio.Task[None]] = set()
         self._rest_written = False
 
-    async def start(self, listen: Callable[[], Awaitable[None]]) -> None:
-        """Writes the start of the log; calls `listen` at the line from which the recorded port accepted."""
+    @property
+    def start_s(self) -> float:
+        """Recorded seconds until it is ready; of a server that never was, until its end."""
+        last = len(self._log.start) - 1 if self._log.ready is None else self._log.ready
+        return self._log.start[last].at_s if self._log.start else 0.0
+
+    async def start(self, listen: Callable[[], Awaitable[None]], ready: Callable[[], None]) -> None:
+        """Writes the start of the log; calls `listen` at the line from which the recorded port accepted, and `ready`
+        at the one from which it is healthy.
+        """
         began = asyncio.get_running_loop().time()
         for place, emission in enumerate(self._log.start):
             await self.until(began, emission.at_s)
@@ -51,6 +59,7 @@ class Player:
                 await listen()
             if place == self._log.ready:
                 self.ready = True
+                ready()
         if self.ends_with_its_log:
             self.die()
 

@@ -11,6 +11,7 @@ import asyncio
 import signal
 import sys
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
@@ -33,8 +34,19 @@ _BREAK_AFTER_S = 0.05
 class Replay:
     """One record being played on one port."""
 
-    def __init__(self, record: RunRecord, *, host: str, port: int, speed: float | None, out: BinaryIO) -> None:
-        self._record, self._host, self._port = record, host, port
+    def __init__(
+        self,
+        record: RunRecord,
+        *,
+        host: str,
+        port: int,
+        speed: float | None,
+        out: BinaryIO,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`say`: for who waits for it; the log goes to `out`."""
+        self._record, self._host, self._port, self._speed = record, host, port, speed
+        self._say = say or (lambda _: None)
         status = record.status
         self._told = told(record, speed)
         self._plan = Plan(record.requests(), crashed=status.status == "crashed" and status.ready_s is not None)
@@ -52,7 +64,13 @@ class Replay:
             await web.TCPSite(runner, self._host, self._port, backlog=1024).start()
 
         stopped = asyncio.ensure_future(stop.wait())
-        start = asyncio.ensure_future(self._player.start(listen))
+
+        def ready() -> None:
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            self._say(f"listening on http://{host}:{self._port}")
+
+        self.say_what_is_played()
+        start = asyncio.ensure_future(self._player.start(listen, ready))
         await asyncio.wait((stopped, start), return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
@@ -61,6 +79,22 @@ class Replay:
         await self._player.finish()
         await runner.cleanup()
         return 0
+
+    def say_what_is_played(self) -> None:
+        """And when it is ready."""
+        self._say(self._beginning())
+
+    def _beginning(self) -> str:
+        version = self._record.config.engine.version
+        plays = f"plays the record {self._record.name} (SGLang {version}, {self._record.status.status})"
+        start_s = self._player.start_s
+        how = f"the recorded start took {start_s:.0f} s"
+        if self._player.ends_with_its_log:
+            after = "at once" if self._speed is None else f"after about {start_s / self._speed:.0f} s ({how})"
+            return f"{plays}: that server was never ready, so this one ends {after}, as it did"
+        if self._speed is None:
+            return f"{plays}: ready at once"
+        return f"{plays}: ready in about {start_s / self._speed:.0f} s ({how}); --speed instant skips it"
 
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=64 * 2**20)
@@ -236,10 +270,12 @@ async def _whole_stream(request: web.Request, content: bytes) -> web.StreamRespo
     return response
 
 
-def serve(path: Path, *, host: str, port: int, speed: float | None) -> int:
+def serve(path: Path, *, host: str, port: int, speed: float | None, say: Callable[[str], None] | None = None) -> int:
     """Plays the record at `path` until it ends. The log goes to standard output, as the engine's does."""
 
     async def play() -> int:
-        return await Replay(RunRecord.open(path), host=host, port=port, speed=speed, out=sys.stdout.buffer).run()
+        return await Replay(
+            RunRecord.open(path), host=host, port=port, speed=speed, out=sys.stdout.buffer, say=say
+        ).run()
 
     return asyncio.run(play())
