@@ -84,6 +84,21 @@ def _loaded_otherwise(case: Case) -> str | None:
     )
 
 
+def _idle(case: Case) -> str | None:
+    """A sentence when there are more GPUs than ranks."""
+    config = case.settings.config
+    parallel, gpus = config.parallel, config.gpu.count
+    servers = 1 if parallel.enable_dp_attention else parallel.dp_size
+    idle = gpus - parallel.tp_size * parallel.pp_size * servers
+    if idle <= 0:
+        return None
+    stay = "1 GPU stays" if idle == 1 else f"{idle} GPUs stay"
+    return (
+        f"{stay} idle: gpu.count is {gpus}, and the server uses {gpus - idle} "
+        f"(tp {parallel.tp_size} × pp {parallel.pp_size} × dp {servers})."
+    )
+
+
 def _bounds(value: Interval) -> tuple[int, int, int]:
     return value.low, value.point, value.high
 
@@ -100,5 +115,6 @@ def warnings(case: Case) -> tuple[str, ...]:
     if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
     found.append(_loaded_otherwise(case))
+    found.append(_idle(case))
     found.extend(arguments.notes(resolved.config, resolved.target))
     return tuple(text for text in found if text is not None)

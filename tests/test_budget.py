@@ -491,3 +491,23 @@ def test_a_host_has_no_default_fraction_and_stands_for_no_card() -> None:
         predict(RunConfig.model_validate(ON_CPU | {"memory": memory}))
     with pytest.raises(ConfigError, match=r"gpu\.emulate: a CPU has no memory of its own"):
         predict(RunConfig.model_validate(ON_CPU | {"gpu": {"name": "cpu", "emulate": "h200"}}))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tp", "said"),
+    [
+        (4, 1, "3 GPUs stay idle: gpu.count is 4, and the server uses 1 (tp 1 × pp 1 × dp 1)."),
+        (3, 2, "1 GPU stays idle: gpu.count is 3, and the server uses 2 (tp 2 × pp 1 × dp 1)."),
+        (2, 2, None),
+    ],
+)
+def test_gpus_that_no_rank_uses_are_told(gpus: int, tp: int, said: str | None) -> None:
+    sections = {
+        "name": "idle",
+        "engine": {"version": "0.5.16"},
+        "model": "Qwen/Qwen3.6-27B",
+        "gpu": {"name": "h200", "count": gpus},
+        "parallel": {"tp_size": tp},
+    }
+    budget = predict(RunConfig.model_validate(sections))
+    assert [warning for warning in budget.warnings if "idle" in warning] == ([] if said is None else [said])

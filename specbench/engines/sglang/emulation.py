@@ -44,6 +44,11 @@ def emulation(
             "gpu.emulate: a CPU has no memory of its own, so it stands for no card and no card stands for it.\n"
             "Leave gpu.emulate out."
         )
+    if host.name == card.name:
+        raise ConfigError(
+            f"gpu.emulate: {card.name} is the card of gpu.name itself, so there is nothing to emulate.\n"
+            "Leave gpu.emulate out, or name a smaller card."
+        )
     ranks = config.parallel.tp_size * config.parallel.pp_size
     offset = known_offsets(version, config.speculative.algorithm, config.parallel.tp_size, host.name).pre.point
     small = card.free_before_load(ranks).bytes.point + offset
