@@ -43,7 +43,15 @@ def random_weights(config: RunConfig) -> bool:
 
 
 def marks(record: RunRecord) -> tuple[str, ...]:
-    """What has to stand beside every figure of a run; empty: nothing."""
+    """What has to stand beside every figure of a run; empty: nothing. A run without an answer has no figure of
+    acceptance or speed, whatever was set (see `marks_set`); a warm-up is in no figure.
+    """
+    answered = any(request.ok and request.phase == "measured" for request in record.requests())
+    return tuple(mark for mark in marks_set(record) if answered or not mark.startswith(SIMULATED))
+
+
+def marks_set(record: RunRecord) -> tuple[str, ...]:
+    """The marks of what was asked of a run, whatever came of it."""
     length = simulated_length(record)
     found = [] if length is None else [_simulated(length, record.config)]
     return (*found, *_emulated(record.config, record.env.get("emulation")))

@@ -143,6 +143,15 @@ def test_it_stands_on_pages_in_tables_and_over_figures(tmp_path: Path) -> None:
     assert to_document(of_record(one.record))["marks"] == [mark]
 
 
+def test_where_nothing_was_answered_it_stands_in_the_row_alone(tmp_path: Path) -> None:
+    shutil.copytree(RECORDS / "nextn_r4_full", tmp_path / "nextn_r4_full")
+    one = study(tmp_path / "nextn_r4_full")  # crashed at its first batch
+    assert marks(one.record) == ()
+    assert "SIMULATED" not in show.headline(one).text
+    assert "SIMULATED" in show.latency(one).text  # its warm-up was answered, and has times
+    assert "SIMULATED ACCEPTANCE 2.5" in show.runs_table(collect(tmp_path)).text
+
+
 def test_other_recordings_have_no_mark() -> None:
     other = study(RECORDS / "dflash_r8")
     assert "SIMULATED" not in show.overview(other).text

@@ -11,7 +11,7 @@ import pytest
 
 from specbench import machine
 from specbench.budget import measured_free, predict
-from specbench.caveats import marks
+from specbench.caveats import marks_set
 from specbench.config import RunConfig
 from specbench.diagnose import of_record
 from specbench.emulating import emulating
@@ -243,7 +243,7 @@ def test_a_run_passes_the_fraction_and_records_both(tmp_path: Path, monkeypatch:
     assert (kept["asked"], kept["passed"], kept["card"], kept["host"]) == (0.75, 0.50814012, "RTX PRO 6000", "H200")
     assert kept["arithmetic"] == "0.75 × 94.3065 GiB = 70.7299 GiB = 0.50814012 × 139.1937 GiB"
     assert record.env["simulated_acceptance"] == {"SGLANG_SIMULATE_ACC_LEN": "2.5"}
-    simulated, emulated = marks(record)
+    simulated, emulated = marks_set(record)
     assert simulated == "SIMULATED ACCEPTANCE 2.5: speed is a cost model, not a result"
     assert emulated == (
         "EMULATED BUDGET OF RTX PRO 6000 ON H200: mem_fraction_static 0.75 of RTX PRO 6000 was passed as 0.50814012; "
@@ -259,6 +259,15 @@ def test_a_replay_is_of_the_card_that_was_emulated(emulated_record: Callable[[st
     assert as_recorded(plain, record).config.gpu.emulate == "rtx-pro-6000"
     with pytest.raises(ConfigError, match=r"gpu\.emulate: l40s asked, rtx-pro-6000 recorded"):
         as_recorded(run(gpu={"name": "h200", "emulate": "l40s"}), record)
+
+
+def test_a_card_does_not_stand_for_itself() -> None:
+    with pytest.raises(ConfigError) as raised:
+        settings(run().replace({"gpu.name": "rtx-pro-6000", "gpu.emulate": "rtx-pro-6000"}))
+    assert str(raised.value) == (
+        "gpu.emulate: rtx-pro-6000 is the card of gpu.name itself, so there is nothing to emulate.\n"
+        "Leave gpu.emulate out, or name a smaller card."
+    )
 
 
 def test_no_emulation_without_the_key() -> None:

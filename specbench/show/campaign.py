@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from ..caveats import marks
+from ..caveats import marks_set
 from ..errors import RecordError
 from ..latency import load_name
 from ..listing import folder_in, read
@@ -97,7 +97,7 @@ def _row(study: Study, linked: bool) -> list[Value]:
 
 def short_marks(study: Study) -> list[str]:
     """Without what a mark explains: a row has little room."""
-    return [mark.partition(":")[0].partition(";")[0] for mark in marks(study.record)]
+    return [mark.partition(":")[0].partition(";")[0] for mark in marks_set(study.record)]
 
 
 def _missing_row(missing: Missing, linked: bool) -> list[Value]:

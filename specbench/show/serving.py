@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..caveats import SIMULATED, marks, on_cpu, random_weights
+from ..caveats import SIMULATED, marks_set, on_cpu, random_weights
 from ..latency import FEW, Distribution, StepLatency, load_name
 from ..logtext import as_text, blocks, clean
 from ..record import RunRecord
@@ -42,7 +42,8 @@ def latency(study: Study) -> Shown:
     caption = f"Times: median, below it the 90th and 99th percentile; of fewer than {FEW} requests (n) the whole range"
     shown = table(headers, [_row(step) for step in steps], caption=caption)
     errors = [(None, f"{step.step}: {count} × {clipped(text)}") for step in steps for text, count in step.errors]
-    parts = [banner(mark) for mark in marks(study.record) if mark.startswith(SIMULATED)] + [shown]
+    answered = any(step.ok for step in steps)  # a warm-up stands in this table
+    parts = [banner(mark) for mark in marks_set(study.record) if answered and mark.startswith(SIMULATED)] + [shown]
     if on_cpu(study.record.config):
         parts.append(banner(_ON_CPU))
     if random_weights(study.record.config) and study.record.config.speculative.algorithm != "none":
