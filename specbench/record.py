@@ -61,6 +61,11 @@ _SHOWN = 300  # characters of a path in a message
 _Row = TypeVar("_Row")
 
 
+def has_record(folder: Path) -> bool:
+    """Whether a folder is a finished record, or that of a run which left one."""
+    return any((place / "status.json").is_file() for place in (folder, folder / RECORD))
+
+
 class RunRecord:
     """One run, read from disk. Parts are read when they are asked for."""
 

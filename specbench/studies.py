@@ -17,7 +17,7 @@ from .latency import LatencyTable
 from .latency import table as latency_table
 from .listing import read, run_folders
 from .paths import resolve
-from .record import PARTIAL, RECORD, RunRecord
+from .record import PARTIAL, RECORD, RunRecord, has_record
 from .terms import Basis, Outcome
 
 RUN_NOTEBOOK = "2_run.ipynb"
@@ -132,10 +132,6 @@ def is_run(folder: Path) -> bool:
         or any((folder / name).is_file() for name in (RUN_NOTEBOOK, ERROR))
         or any(folder.glob(f"{RECORD}{PARTIAL}*"))
     )
-
-
-def has_record(folder: Path) -> bool:
-    return any((place / "status.json").is_file() for place in (folder, folder / RECORD))
 
 
 def siblings(study: Study) -> tuple[RunRecord, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from specbench.diagnose import of_log, of_path, of_record
 from specbench.diagnose.document import to_document
-from specbench.errors import ConfigError, LogFormatError
+from specbench.errors import ConfigError, LogFormatError, RecordError
 from specbench.record import RunRecord
 
 RECORDS = Path(__file__).parent / "records"
@@ -301,3 +302,15 @@ def test_an_absurd_number_of_requests_is_answered_at_once(tmp_path, asked):
     (finding,) = of_path(log).findings
     assert finding.id == "refused-state-pool"
     assert finding.remedies == () or finding.remedies[-1].predicted["running_requests"] == 4
+
+
+def test_a_folder_of_records_names_the_first(tmp_path: Path) -> None:
+    for name in ("b", "a b"):
+        shutil.copytree(RECORDS / "dflash_r4", tmp_path / name)
+    (tmp_path / "no record").mkdir()
+    with pytest.raises(RecordError) as raised:
+        of_path(tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path}: no record itself; it holds 2 records, the first is a b.\n"
+        f"Name one of them: specbench diagnose '{tmp_path / 'a b'}'"
+    )

@@ -7,6 +7,7 @@ order of what they cost: fatal, costly, notice.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,14 +21,16 @@ from ..engines.sglang import logs
 from ..errors import LogFormatError, RecordError, SpecbenchError
 from ..freeread import MeasuredOffsets, read_free
 from ..judge import budgets, logged_free
+from ..listing import run_folders
 from ..outcome import outcome_of, tally
 from ..paths import resolve
 from ..pools import report
 from ..reconcile import reconcile
-from ..record import RunRecord
+from ..record import RunRecord, has_record
 from ..record_types import GpuSample, MetricSample, RequestTrace
 from ..sides import sides
 from ..terms import Basis, Limit, Origin, Status
+from ..units import counted
 from .case import Case
 from .fromlog import config_of_log
 from .rules_limits import capped, context_above_pool
@@ -58,7 +61,21 @@ def of_path(path: str | Path) -> Diagnosis:
     if str(path) == "-":
         return of_log(sys.stdin.buffer, name="standard input")
     found = resolve(path, kind="record or log")
+    if found.is_dir():
+        _refuse_several(found)
     return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found)
+
+
+def _refuse_several(folder: Path) -> None:
+    """RecordError (two lines) for a folder of records: which one is meant is not told."""
+    if has_record(folder):
+        return
+    inside = [run for run in run_folders(folder) if has_record(run)]
+    if inside:
+        raise RecordError(
+            f"{folder}: no record itself; it holds {counted(len(inside), 'record')}, the first is {inside[0].name}.\n"
+            f"Name one of them: specbench diagnose {shlex.quote(str(inside[0]))}"
+        )
 
 
 def of_record(record: RunRecord) -> Diagnosis:
