@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..diagnose.types import Remedy
+from ..diagnose.types import ORDER, Remedy
 from ..terms import Limit
 from ..units import format_count
 
@@ -23,6 +23,7 @@ _EFFECTS: tuple[tuple[Limit, str], ...] = (
 def remedies_text(remedies: Iterable[Remedy], *, measured: str = "with the logged free memory") -> Group:
     """`measured`: how the effect was predicted where it rests on measured memory."""
     parts: list[RenderableType] = [Text("\nremedies, each tried by the prediction", style="bold")]
+    parts.append(Text(f"in this order: {ORDER}", style="dim"))
     for remedy in remedies:
         basis = "from the configuration alone" if remedy.basis == "config" else measured
         parts.append(Text(f"→ {remedy.flags or 'no server flag'}", style="green"))

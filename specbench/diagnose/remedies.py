@@ -1,8 +1,8 @@
 """Changes that reach what was asked, each checked by `predict` before it is named.
 
-In: a configuration, the budget that fell short, and what is wanted. Out: remedies, cheapest first. A change that the
-prediction does not show to serve is never offered; neither is one that this engine version would refuse, or that leaves
-no room for graphs and activations.
+In: a configuration, the budget that fell short, and what is wanted. Out: remedies, ordered as `ORDER` says. A change
+that the prediction does not show to serve is never offered; neither is one that this engine version would refuse, or
+that leaves no room for graphs and activations.
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ from ..reconcile import Reconciliation
 from ..sides import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status, Verdict
 
+#: How remedies follow one another, in words.
+ORDER = "changes of the server first, then more GPUs, then two changes at once, asking for less last"
+
 Severity = Literal["fatal", "costly", "notice"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ..diagnose import Finding, Remedy
+from ..diagnose.types import ORDER
 from ..engines.contract import Line
 from ..outcome import in_words
 from ..proofs import Proof, proofs
@@ -61,8 +62,9 @@ def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunReco
     headers = ["remedy", "requests", "slots", "KV tokens", "verdict", "what it costs", "tried in this campaign"]
     if not others:
         headers, rows = headers[:-1], [row[:-1] for row in rows]
+    first = "what was tried in this campaign before the others; " if any(tried) and others else ""
     basis = "this run's free memory" if remedies[0].basis == "measured" else "the configuration alone"
-    return table(headers, rows, caption=f"Remedies, their effect predicted from {basis}")
+    return table(headers, rows, caption=f"Remedies, their effect predicted from {basis}. Order: {first}{ORDER}")
 
 
 def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Study) -> list[Value]:
