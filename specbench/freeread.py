@@ -26,6 +26,12 @@ from .pools import report as pool_report
 from .record import RunRecord
 from .units import GIB, Interval, Quantity, format_gib
 
+#: Said of a record in a sentence.
+_UNTIMED = (
+    "this record does not hold when each line of its log came (it was made before specbench timed log lines, or "
+    "somebody else started the server)"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredOffsets:
@@ -85,7 +91,7 @@ def _in_a_line(damaged: RecordError) -> str:
 def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredOffsets:
     arrivals = {arrival.line: arrival for arrival in record.log_arrivals()}
     if not arrivals:
-        raise UnknownError("when the log's lines came was not recorded")
+        raise UnknownError(_UNTIMED)
     capture = record.env.get("capture")
     if not isinstance(capture, Mapping) or not capture.get("memory_watched"):
         raise UnknownError("GPU memory was not sampled closely enough while the server started")
