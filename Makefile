@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 LIVE        := live/.venv
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 STAMP  := $(VENV)/.installed
+# editable_mode=compat: a plain path entry. setuptools' own way is asked after the working directory, so that in the folder
+# above a clone that is called specbench the clone itself would be imported.
 # CI installs exactly what requirements.lock names; everybody else gets what the ranges of pyproject.toml allow.
 PINS   := $(if $(CI),-c requirements.lock)
 
@@ -19,7 +21,7 @@ env: $(STAMP)  ## the environment in .venv (no GPU, no engine)
 
 $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) -e '.[notebook,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) --config-settings editable_mode=compat -e '.[notebook,test]'
 	@touch $@
 
 demo: $(STAMP) ## run the recorded campaign: papermill, reconciliation, report
@@ -63,7 +65,7 @@ docs: $(STAMP) ## docs/params.md from the types of the configuration
 
 lock:          ## freeze a fresh environment into requirements.lock (with the oldest Python 3.11 at hand)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	.lock-venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[notebook,test]'
+	.lock-venv/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[notebook,test]'
 	(echo "# Exact versions that CI installs (constraints): a fresh environment of '.[notebook,test]', frozen."; \
 	 echo "# Renew: make lock"; .lock-venv/bin/python -m pip freeze --exclude-editable) > requirements.lock
 	rm -rf .lock-venv

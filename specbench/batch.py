@@ -24,7 +24,7 @@ from . import listing, report
 from .bill import Bill, Clock, bill
 from .config import RunConfig
 from .errors import ConfigError, LaunchError, RecordError, SpecbenchError
-from .machine_file import Places, place
+from .machine_file import Places, doubts, place
 from .notebooks import execute, source
 from .outcome import in_words
 from .params import Campaign
@@ -127,6 +127,7 @@ class Outlook:
     standings: tuple[Standing, ...]
     placed: Mapping[str, RunConfig]  # name -> the configuration as this machine runs it
     bill: Bill  # of what is to run
+    doubts: tuple[str, ...] = ()  # of the machine file
 
     @property
     def to_run(self) -> tuple[Standing, ...]:
@@ -151,7 +152,8 @@ def outlook(campaign: Campaign, out: Path | None = None, choices: Choices | None
     todo = [placed[standing.config.name] for standing in found if standing.to_run]
     pages_of = len(campaign.runs) if todo else 0
     costs = bill(todo, root, pages_of=pages_of, page_jobs=_page_jobs(), at_once=_jobs(todo))
-    return Outlook(root=root, standings=found, placed=placed, bill=costs)
+    told = doubts([standing.config for standing in found if standing.to_run], chosen.places) if chosen.places else ()
+    return Outlook(root=root, standings=found, placed=placed, bill=costs, doubts=told)
 
 
 def run_campaign(

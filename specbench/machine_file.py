@@ -13,6 +13,7 @@ together with the paths that were used. Values are taken as they are: nothing in
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from pydantic import Field, ValidationError
 
 from .config import RunConfig, Section, Text
 from .errors import ConfigError
-from .explain import listed, problem_text
+from .explain import listed, near_miss, problem_text
 from .params import Campaign
-from .paths import expanded, resolve
+from .paths import expanded, folder_or_name, resolve
 from .secret_names import refuse_secret_variables
 from .yamltext import read_mapping
 
@@ -57,6 +58,22 @@ def read_places(path: str | Path) -> Places:
             )
         folders[name] = str(folder.resolve())
     return Places(engines=places.engines, models=folders)
+
+
+def doubts(configs: Iterable[RunConfig], places: Places, where: str = "--machine") -> tuple[str, ...]:
+    """Names of models that nothing uses, while a model that is used has no folder: one of them is misspelt."""
+    starts = [config for config in configs if config.engine.replay is None and config.engine.attach is None]
+    known = {name for config in starts for name in config.engine.model_paths}
+    used = {name for config in starts for name in (config.model, config.speculative.draft_model_path) if name}
+    lacking = sorted(name for name in used - known - set(places.models) if not Path(folder_or_name(name)).is_dir())
+    if not lacking:
+        return ()
+    return tuple(
+        f"{where}: models: {name}: no configuration uses it{near_miss(name, lacking)}; without a folder, so that the "
+        f"server would ask the Hub: {listed(lacking)}"
+        for name in places.models
+        if name not in used
+    )
 
 
 def placed(campaign: Campaign, machine: str | Path | None) -> Campaign:

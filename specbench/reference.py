@@ -39,6 +39,7 @@ engines:
   "0.5.16": {python: /opt/sglang-0.5.16/bin/python, env: {CUDA_HOME: /usr/local/cuda-13.0}}
 models:
   Qwen/Qwen3.6-27B: /data/models/Qwen3.6-27B       # a folder with config.json, weights and tokenizer
+  z-lab/Qwen3.6-27B-DFlash: /data/models/Qwen3.6-27B-DFlash      # the draft
 ```
 """
 

@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         ),
         *("prompts", "client"),
         *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
-        *("workload", "sending"),
+        *("workload", "foreseen", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
         *("preflight", "headroom", "emulating", "time_limit", "attached_log", "attach", "served_config", "actual"),
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from specbench.errors import ConfigError
 from specbench.launch import server_argv
-from specbench.machine_file import placed, read_places
+from specbench.machine_file import doubts, placed, read_places
 from specbench.params import Campaign, load_campaign, load_run
 
 PARAMS = Path(__file__).parent.parent / "params"
@@ -44,6 +44,17 @@ def test_engines_and_models_are_found_by_version_and_name(machine: Path, tmp_pat
     argv = server_argv(old, "127.0.0.1", 30000)
     assert argv[:5] == ["/opt/old/python", "-m", "sglang.launch_server", "--model-path", str(tmp_path / "target")]
     assert argv[argv.index("--speculative-draft-model-path") + 1] == str(tmp_path / "draft")
+
+
+def test_a_misspelt_model_is_told_with_the_one_that_lacks_a_folder(machine: Path, tmp_path: Path) -> None:
+    runs = load_campaign(PARAMS / "h200.yaml").runs
+    assert doubts(runs, read_places(machine)) == ()  # an unused model is none, where every used one has its folder
+    machine.write_text(f"models: {{Qwen/Qwen3.6-27b: target, {DRAFT}: draft}}")
+    (told,) = doubts(runs, read_places(machine))
+    assert told == (
+        f"--machine: models: Qwen/Qwen3.6-27b: no configuration uses it (did you mean '{TARGET}'?); without a folder, "
+        f"so that the server would ask the Hub: {TARGET}"
+    )
 
 
 def test_a_stated_interpreter_and_folder_win(machine: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from .. import foreseen
 from ..batch import Outlook
 from ..bill import Cost
 from ..config import RunConfig
@@ -28,6 +29,8 @@ def bill(campaign: str, ahead: Outlook, console: Console) -> None:
     if not ahead.bill.starts:
         return
     console.print(_sum(campaign, ahead), highlight=False, soft_wrap=True, markup=False)
+    for doubt in ahead.doubts:
+        console.print(Text(f"{_INDENT}{doubt}", style="yellow"), soft_wrap=True, highlight=False)
     for note in ahead.bill.notes:
         console.print(Text(f"{_INDENT}{note}", style="dim"), soft_wrap=True, highlight=False)
 
@@ -37,6 +40,8 @@ def expectations(campaign: str, ahead: Outlook) -> None:
     console = Console()
     bill_line = _sum(campaign, ahead)
     console.print(bill_line, highlight=False, soft_wrap=True, markup=False)
+    for doubt in ahead.doubts:
+        _say(console, doubt, "yellow")
     for note in ahead.bill.notes:
         _say(console, note, "dim")
     costs = {cost.config.name: cost for cost in ahead.bill.costs}
@@ -53,6 +58,8 @@ def expectations(campaign: str, ahead: Outlook) -> None:
         if standing.why:
             _say(console, standing.why)
         _say(console, _why(cost))
+        for warning in _warnings(cost):
+            _say(console, warning, "yellow")
         if cost.config.engine.attach is None:
             console.print(Text(_shell(cost.config), style="dim"), soft_wrap=True, highlight=False)
 
@@ -72,6 +79,7 @@ def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
             "gpu_minutes": round(ahead.bill.gpu_s / 60, 2),
             "notes": list(ahead.bill.notes),
         },
+        "doubts": list(ahead.doubts),
         "runs": [_run(standing, costs.get(standing.config.name), ahead) for standing in ahead.standings],
     }
 
@@ -108,6 +116,7 @@ def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any
         "workload_s": round(cost.workload_s, 1),
         "beside_s": round(cost.beside_s, 1),
         "gpus": cost.gpus,
+        "warnings": list(_warnings(cost)),
         "environment": secretless(config.engine.env),
         "command": _command(config),
     }
@@ -145,6 +154,12 @@ def _expected(cost: Cost) -> str:
             return f"expected to serve {running.point:,}{wanted}"
         case _:
             return "not predicted"
+
+
+def _warnings(cost: Cost) -> tuple[str, ...]:
+    if cost.config.engine.replay is not None:
+        return ()
+    return (*foreseen.of_machine(cost.config), *foreseen.of_workload(cost.config, cost.budget))
 
 
 def _why(cost: Cost) -> str:

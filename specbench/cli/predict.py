@@ -35,6 +35,7 @@ def predict(
     A refused configuration is an answer too: exit code 0, unless --strict.
     """
     from ..budget import predict as budget_of
+    from ..foreseen import of_workload
     from ..params import load_run
     from ..units import GIB, Interval
 
@@ -47,20 +48,29 @@ def predict(
     budget = budget_of(config, pre_bytes=given("--pre-gib", pre_gib), post_bytes=given("--post-gib", post_gib))
     wanted = _wanted(config)
     remedies = _remedies(config, budget, wanted)
+    warnings = of_workload(config, budget)
     if json_output:
         import json
 
         from ..budget_json import to_document
         from ..diagnose.document import remedy_document
 
-        document = to_document(budget) | {"remedies": [remedy_document(remedy) for remedy in remedies]}
+        document = to_document(budget)
+        document |= {
+            "remedies": [remedy_document(remedy) for remedy in remedies],
+            "warnings": [*document["warnings"], *warnings],
+        }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         from rich.console import Console
+        from rich.text import Text
 
         from .budget_text import render
 
-        render(budget, remedies, wanted, Console())
+        console = Console()
+        render(budget, remedies, wanted, console)
+        for warning in warnings:
+            console.print(Text(warning, style="yellow"), soft_wrap=True, highlight=False)
     if strict and budget.verdict != "serves":
         raise typer.Exit(1)
 

@@ -46,11 +46,10 @@ def runs_table(collection: Collection) -> Shown:
         "TPOT ms",
         "prediction",
     ]
-    origins = " or ".join(sorted({study.record.origin for study in collection.studies})) or "recorded"
+    origins = " or ".join(sorted({study.record.origin for study in collection.studies}))
     caption = (
-        f"All figures from 'resolved' to 'TPOT' are {origins}. TTFT and TPOT: medians at the heaviest load. "
-        "Prediction: figures that lie in the predicted interval."
-    )
+        f"All figures from 'resolved' to 'TPOT' are {origins}. " if origins else "No run has left a record yet. "
+    ) + "TTFT and TPOT: medians at the heaviest load. Prediction: figures that lie in the predicted interval."
     return table(headers, rows, caption=caption, stack=True)
 
 
