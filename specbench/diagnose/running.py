@@ -61,13 +61,15 @@ def _metrics(samples: Iterable[MetricSample]) -> AtOnce | None:
 
 
 def _client(requests: Sequence[RequestTrace]) -> AtOnce | None:
-    """Most answered requests of one step between their first and their last chunk."""
+    """Most answered requests of one step between their first and their last chunk. Not of a replay's stand-ins: their
+    times are those of requests that waited for others.
+    """
     found: list[tuple[int, str]] = []
     for step in dict.fromkeys(request.step for request in requests):
         streams = [
             (request.sent_s + request.chunks[0][0], request.sent_s + request.chunks[-1][0])
             for request in requests
-            if request.step == step and request.ok and request.chunks
+            if request.step == step and request.ok and request.chunks and request.replayed_exactly is not False
         ]
         # Of one moment the beginnings come first: a stream of a single chunk begins and ends in it.
         moments = sorted([(begin, 0) for begin, _ in streams] + [(end, 1) for _, end in streams])
