@@ -10,6 +10,7 @@ import pytest
 from specbench import run as running
 from specbench import time_limit
 from specbench.config import RunConfig
+from specbench.errors import LaunchError
 from specbench.params import load_run
 from specbench.run import run
 from specbench.show.run import headline
@@ -22,8 +23,17 @@ def recording(*overrides: str) -> RunConfig:
     return load_run(ROOT / "params" / "recordings" / "dflash_r8.yaml", overrides)
 
 
-def test_a_time_that_has_come_ends_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_that_has_come_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(time_limit.VARIABLE, repr(time.monotonic()))
+    with pytest.raises(LaunchError, match="the deadline of the campaign came before a server was started"):
+        run(recording("engine.replay_speed=1.0"), out=tmp_path)
+    assert not (tmp_path / "record").exists()
+
+
+def test_a_time_that_comes_ends_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is time before the launch, and none any more when the server is waited for."""
+    left = iter([float("inf")])
+    monkeypatch.setattr(running, "left_s", lambda _: next(left, 0.0))
     record = run(recording("engine.replay_speed=1.0"), out=tmp_path)
     status = record.status
     assert (status.status, status.cut_short, status.exit_code, status.ready_s) == ("timed_out", "deadline", None, None)

@@ -56,7 +56,7 @@ def test_of_a_name_that_is_not_here() -> None:
 def test_the_requests_of_a_small_model_hold_no_id_that_it_has_not(tmp_path: Path) -> None:
     config = asked(folder(tmp_path / "small", {"vocab_size": 1_024}))
     (step,) = [step for step in steps_of(config.workload) if step.phase == "measured"]
-    sent = _Sender(config, "http://127.0.0.1:1", None, None, None)._asked(step)
+    sent = _Sender(config, "http://127.0.0.1:1", None, None, None, None)._asked(step)
     assert max(max(request.input_ids) for request in sent) == 1_023
 
 
