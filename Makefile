@@ -35,7 +35,7 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/mypy
 
 unit: $(STAMP) ## the tests
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile
 
 notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 	$(BIN)/specbench notebooks --check
