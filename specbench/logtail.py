@@ -8,13 +8,12 @@ server starts, the thread looks every 2 to 10 ms, later ten times a second.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
+from .background import Background
 from .record_types import LogArrival
 from .runclock import RunClock
 
@@ -27,11 +26,12 @@ _PIECE_BYTES = 1 << 20
 _LONGEST = 1 << 16
 
 
-class LogTail:
+class LogTail(Background):
     """Watches while its `with` block runs. `on_line` is called in the thread, with whole lines, and must not block."""
 
     def __init__(self, path: Path, clock: RunClock, on_line: Callable[[bytes, float], None] | None = None) -> None:
         """`on_line` gets a line (its newline included) and when it was seen."""
+        super().__init__("log-tail")
         self._path, self._clock, self._on_line = path, clock, on_line
         self._arrivals: list[LogArrival] = []
         self._slow = False
@@ -41,18 +41,6 @@ class LogTail:
         self._number = 0
         self._stirred = 0.0
         self._replaced: str | None = None  # how the log stopped to be the file that was begun
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log-tail", daemon=True)
-
-    def __enter__(self) -> LogTail:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
 
     @property
     def arrivals(self) -> tuple[LogArrival, ...]:

@@ -8,11 +8,10 @@ fifty times as long as the answer took, and the record says how long that was.
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
+from .background import Background
 from .engines.sglang.metrics import figures
 from .record_types import MetricSample
 from .runclock import RunClock
@@ -26,11 +25,12 @@ _GIVE_UP = 3
 _DOUBLE_AFTER = 30_000
 
 
-class Metering:
+class Metering(Background):
     """Asks while its `with` block runs; `phase` names what follows."""
 
     def __init__(self, ask: Callable[[], str | None], clock: RunClock, interval_s: float = INTERVAL_S) -> None:
         """`ask` gives the text of /metrics, or None when there was no answer."""
+        super().__init__("metrics")
         self._ask, self._clock, self._interval_s = ask, clock, interval_s
         self._phase = "ready"
         self._samples: list[MetricSample] = []
@@ -38,18 +38,6 @@ class Metering:
         self._took_s: list[float] = []
         self._missed = 0
         self._next_double = _DOUBLE_AFTER
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-
-    def __enter__(self) -> Metering:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
 
     @property
     def samples(self) -> tuple[MetricSample, ...]:

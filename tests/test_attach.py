@@ -228,7 +228,7 @@ def test_flags_that_say_what_a_figure_is_worth_are_taken() -> None:
     [
         "/srv/sgl/models/qwen36-27b-dflash",
         "z-lab/Qwen3.6-27B-DFlash",
-        "/root/.cache/huggingface/hub/models--z-lab--Qwen3.6-27B-DFlash/snapshots/0f1e2d/",
+        "/home/somebody/.cache/huggingface/hub/models--z-lab--Qwen3.6-27B-DFlash/snapshots/0f1e2d/",
     ],
 )
 def test_the_draft_is_known_by_the_name_of_its_path(path: str) -> None:

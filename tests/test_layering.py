@@ -46,7 +46,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "replay",
         ),
         *("prompts", "client"),
-        *("client_load", "events", "runclock", "logtail", "metering", "starting", "watching"),
+        *("client_load", "events", "runclock", "background", "logtail", "metering", "starting", "watching"),
         *("workload", "foreseen", "sending"),
         *("environment", "run", "foreign_requests", "importing", "pools", "latency", "machine", "caveats", "recorded"),
         *("preflight", "headroom", "emulating", "time_limit", "attached_log", "attach", "served_config", "actual"),

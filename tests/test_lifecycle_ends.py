@@ -20,7 +20,6 @@ which have left their parents; in most of these tests it has just been sent a re
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -31,7 +30,7 @@ import nbformat
 import pytest
 
 from specbench.record import unfinished
-from tests.workbench import ROOT, Workbench, take_terminal, until
+from tests.workbench import ROOT, Workbench, in_terminal, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -139,22 +138,10 @@ def command(bench: Workbench, wrong: str = "mute") -> tuple[str, ...]:
 
 def test_ctrl_c_in_the_terminal(bench: Workbench) -> None:
     """The key, not a signal: the terminal sends SIGINT to every process of its foreground group."""
-    keyboard, terminal = pty.openpty()
-    try:
-        process = bench.start(
-            *command(bench),
-            stdin=terminal,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=lambda: take_terminal(terminal),
-        )
+    with in_terminal(bench, *command(bench)) as (process, type_keys):
         bench.wait_for_request()
-        os.write(keyboard, b"\x03")
+        type_keys(b"\x03")
         assert process.wait(300) == 130
-    finally:
-        os.close(keyboard)
-        os.close(terminal)
     assert set(bench.engine) & set(bench.alive()) == set()  # whoever waited for the command finds the card free
     nothing_is_left(bench)
     assert list((bench.folder / "out" / "life").glob("record*")) == []

@@ -9,12 +9,14 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+import pty
 import subprocess
 import sys
 import termios
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +167,27 @@ class Workbench:
                     pipe.close()
 
 
-def take_terminal(terminal: int) -> None:
-    """In a child that leads a session, before it begins: this is its controlling terminal now."""
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+@contextmanager
+def in_terminal(bench: Workbench, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[bytes], object]]]:
+    """A Python command in a terminal of its own, in whose foreground it runs, and what types on the keyboard."""
+    keyboard, terminal = pty.openpty()
+
+    def take() -> None:  # in the child, which leads a session
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+    try:
+        process = bench.start(
+            *arguments,
+            stdin=terminal,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=take,
+        )
+        yield process, lambda keys: os.write(keyboard, keys)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:

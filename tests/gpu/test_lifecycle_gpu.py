@@ -6,7 +6,6 @@ All but the first end it as soon as it holds a GiB on a card: that takes the tim
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 from specbench.record import RunRecord, unfinished
 from specbench.terms import Status
 from tests.gpu.conftest import GpuBench
-from tests.workbench import ROOT, take_terminal, until
+from tests.workbench import ROOT, in_terminal, until
 
 pytestmark = [
     pytest.mark.gpu,
@@ -93,22 +92,11 @@ def test_the_command_is_killed(bench: GpuBench) -> None:
 
 
 def test_ctrl_c_in_the_terminal(bench: GpuBench) -> None:
-    keyboard, terminal = pty.openpty()
-    try:
-        process = bench.start(
-            *("-m", "specbench", "run", str(bench.file(endless=True)), "--out", str(bench.folder / "out")),
-            stdin=terminal,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=lambda: take_terminal(terminal),
-        )
+    arguments = ("-m", "specbench", "run", str(bench.file(endless=True)), "--out", str(bench.folder / "out"))
+    with in_terminal(bench, *arguments) as (process, type_keys):
         tree = bench.wait_for_loading()
-        os.write(keyboard, b"\x03")
+        type_keys(b"\x03")
         assert process.wait(_END_S) == 130
-    finally:
-        os.close(keyboard)
-        os.close(terminal)
     assert bench.is_free()  # whoever waited for the command finds the card free
     nothing_is_left(bench, tree)
 
