@@ -61,7 +61,7 @@ bench: $(STAMP) ## speed, as ratios within one run
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
 
 docs: $(STAMP) ## docs/params.md from the types of the configuration
-	$(BIN)/python -c 'from specbench.reference import markdown; print(markdown(), end="")' > docs/params.md
+	$(BIN)/python -c 'from specbench.configuration.reference import markdown; print(markdown(), end="")' > docs/params.md
 
 lock:          ## freeze a fresh environment into requirements.lock (with the oldest Python 3.11 at hand)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -32,10 +32,10 @@ from typing import Any
 import aiohttp
 from replay_fidelity import write_record
 
-from specbench.client import Received, Sent, generate
-from specbench.client_load import LoadMeter, settle
-from specbench.launch import launch
-from specbench.prompts import token_ids
+from specbench.lifecycle.launch import launch
+from specbench.load.client import Received, Sent, generate
+from specbench.load.client_load import LoadMeter, settle
+from specbench.load.prompts import token_ids
 from specbench.replay.asking import CONCURRENCY, INDEX, SENT
 
 ROOT = Path(__file__).resolve().parent.parent

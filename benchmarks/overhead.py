@@ -27,13 +27,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from specbench import listing, report
-from specbench.batch import run_point
-from specbench.notebooks import source
+from specbench.campaign import report
+from specbench.campaign.batch import run_point
 from specbench.params import load_run
-from specbench.record import RunRecord
-from specbench.spent import DIAGNOSIS, RUN, Spent, spent
-from specbench.studies import collect
+from specbench.reading.spent import DIAGNOSIS, RUN, Spent, spent
+from specbench.records import listing
+from specbench.records.record import RunRecord
+from specbench.studies.study import collect
+from specbench.workbook.notebooks import source
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET_S, TARGET_SHARE = 6.0, 0.05

@@ -14,8 +14,8 @@ import json
 import time
 from pathlib import Path
 
-from specbench.budget import predict
-from specbench.config import RunConfig
+from specbench.budget.predict import predict
+from specbench.configuration.config import RunConfig
 from specbench.params import load_run
 
 STORY = Path(__file__).resolve().parent.parent / "params" / "story" / "tp1-8.yaml"

@@ -21,13 +21,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.client import Received
-from specbench.config import RunConfig
-from specbench.latency import distribution
-from specbench.launch import launch
-from specbench.record import RunRecord
-from specbench.record_types import RequestTrace, RunStatus
-from specbench.record_writer import RecordWriter
+from specbench.configuration.config import RunConfig
+from specbench.lifecycle.launch import launch
+from specbench.load.client import Received
+from specbench.reading.latency import distribution
+from specbench.records.record import RunRecord
+from specbench.records.types import RequestTrace, RunStatus
+from specbench.records.writer import RecordWriter
 
 TARGET_P99_S = 0.008
 #: Lateness of a timer (p99, seconds) while its standard input is open.
@@ -95,8 +95,8 @@ def replayed(record: RunRecord, streams: int, speed: float, log: Path) -> list[R
 
     import aiohttp
 
-    from specbench.client import Sent, generate
-    from specbench.prompts import token_ids
+    from specbench.load.client import Sent, generate
+    from specbench.load.prompts import token_ids
     from specbench.replay.asking import CONCURRENCY, INDEX
 
     config = record.config.replace({"engine.replay": str(record.folder), "engine.replay_speed": speed})

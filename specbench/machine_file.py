@@ -19,13 +19,13 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from .config import RunConfig, Section, Text
+from .configuration.config import RunConfig, Section, Text
+from .configuration.explain import listed, near_miss, problem_text
+from .configuration.secret_names import refuse_secret_variables
+from .configuration.yamltext import read_mapping
 from .errors import ConfigError
-from .explain import listed, near_miss, problem_text
 from .params import Campaign
 from .paths import expanded, folder_or_name, resolve
-from .secret_names import refuse_secret_variables
-from .yamltext import read_mapping
 
 
 class EnginePlace(Section):

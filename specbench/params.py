@@ -28,13 +28,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from .config import SECTIONS, RunConfig
+from .configuration.config import SECTIONS, RunConfig
+from .configuration.explain import listed, near_miss, one_line, problem_text, shown
+from .configuration.secret_names import refuse_secrets
+from .configuration.yamltext import parse_value, read_mapping
 from .engines import check, key_of_flag, reject_keyed
 from .errors import ConfigError
-from .explain import listed, near_miss, one_line, problem_text, shown
 from .paths import resolve
-from .secret_names import refuse_secrets
-from .yamltext import parse_value, read_mapping
 
 Overrides = Sequence[str]
 #: Key -> the same with its section, to answer a key that was given without one.

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from .errors import ConfigError
 
-DATA = Path(__file__).parent / "data"
+PACKAGE = Path(__file__).resolve().parent
+DATA = PACKAGE / "data"
+TEMPLATES = PACKAGE / "templates"
 #: Environment variable: the folder for runs that name none, instead of `runs/` of the workbook. Checks set it, so that
 #: executing the notebooks leaves nothing in the workbook.
 RUNS = "SPECBENCH_RUNS"
@@ -24,7 +26,7 @@ def workbook_root(start: Path | None = None) -> Path:
     Falls back to the working directory when specbench is installed away from any workbook.
     """
     origin = (start or Path.cwd()).resolve()
-    for folder in (origin, *origin.parents, Path(__file__).resolve().parent.parent):
+    for folder in (origin, *origin.parents, PACKAGE.parent):
         if (folder / "notebooks").is_dir() and (folder / "params").is_dir():
             return folder
     return origin

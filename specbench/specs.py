@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from . import yamltext
 from .architectures import HOW_TO_ADD, architecture, dflash
 from .architectures.contract import Architecture
 from .architectures.hf import HfConfig, read_config
 from .architectures.pending import family_of, why
+from .configuration import yamltext
 from .errors import ConfigError, SpecError
 from .layers import FullAttention, GatedDeltaNet, Layer, UnevenSplitError
 from .paths import DATA, exists, resolve, shortened

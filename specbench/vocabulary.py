@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .architectures.hf import read_config
-from .config import RunConfig
+from .configuration.config import RunConfig
 from .errors import ConfigError, SpecError
 from .paths import exists, resolve
 from .specs import shipped_folder

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 
 TARGET = "Qwen/Qwen3.6-27B"
 DRAFT = "z-lab/Qwen3.6-27B-DFlash"

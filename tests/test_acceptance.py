@@ -10,14 +10,14 @@ import matplotlib.pyplot as plt
 import pytest
 
 from specbench import frames, plots, show
-from specbench.caveats import marks, marks_of, simulated_length
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.diagnose import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines import check
 from specbench.engines.sglang.acceptance import honoured, simulated, variables
-from specbench.record import RunRecord
-from specbench.studies import collect, study
+from specbench.records.caveats import marks, marks_of, simulated_length
+from specbench.records.record import RunRecord
+from specbench.studies.study import collect, study
 
 RECORDS = Path(__file__).parent / "records"
 

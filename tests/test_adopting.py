@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specbench.adopting import adopt_all, renames
 from specbench.cli import app
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, RecordError
-from specbench.record import RunRecord
-from specbench.record_types import GpuSample, LogArrival, MetricSample, RequestTrace, RunStatus
-from specbench.record_writer import RecordWriter
+from specbench.importing.adopting import adopt_all, renames
+from specbench.records.record import RunRecord
+from specbench.records.types import GpuSample, LogArrival, MetricSample, RequestTrace, RunStatus
+from specbench.records.writer import RecordWriter
 
 LOG = b"/home/me/site/x.py: warning\nmodel_path='/home/me/site/m' of /home/me\nready\n"
 KEPT = b"/srv/site/x.py: warning\nmodel_path='/srv/site/m' of /data\nready\n"

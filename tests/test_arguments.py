@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specbench.budget import predict
-from specbench.config import RunConfig
+from specbench.budget.predict import predict
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.arguments import notes, reject_keyed
 from specbench.engines.sglang.flags import FLAGS, flag_name, key_of_flag, released_flags
 from specbench.errors import ConfigError

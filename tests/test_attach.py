@@ -20,21 +20,23 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from specbench import fetch, latency, show
-from specbench.attach import Attached
-from specbench.caveats import ON_CPU, RANDOM_WEIGHTS, caveats
-from specbench.config import RunConfig
+from specbench import show
+from specbench.configuration.config import RunConfig
 from specbench.engines import check
 from specbench.errors import ConfigError, LaunchError, SpecbenchError
-from specbench.launch import free_port
+from specbench.lifecycle import fetch
+from specbench.lifecycle.attach import Attached
+from specbench.lifecycle.launch import free_port
+from specbench.lifecycle.served_config import as_served
 from specbench.machine_file import Places, place
 from specbench.params import dump_run
-from specbench.record import RunRecord
-from specbench.redaction import REMOVED, Redaction
+from specbench.reading import latency
+from specbench.records.caveats import ON_CPU, RANDOM_WEIGHTS, caveats
+from specbench.records.record import RunRecord
+from specbench.records.redaction import REMOVED, Redaction
 from specbench.replay.itself import UNTOLD, pace, played
-from specbench.run import run
-from specbench.served_config import as_served
-from specbench.studies import study
+from specbench.running.run import run
+from specbench.studies.study import study
 
 RECORDS = Path(__file__).parent / "records"
 KEY = 'sk-Pa55/"word"\\of-the-server'

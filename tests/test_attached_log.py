@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from specbench import attached_log as module
-from specbench.attached_log import AttachedLog
 from specbench.errors import ConfigError
-from specbench.redaction import REMOVED, Redaction
+from specbench.lifecycle import attached_log as module
+from specbench.lifecycle.attached_log import AttachedLog
+from specbench.records.redaction import REMOVED, Redaction
 
 ARGUMENTS = b"[2026-01-01 00:00:00] server_args=ServerArgs(model_path='m')\n"
 POOL = b"[2026-01-01 00:00:01] KV Cache is allocated. #tokens: 1\n"

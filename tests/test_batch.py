@@ -19,21 +19,22 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from specbench import batch, listing
-from specbench.batch import CampaignResult, Event, PointResult
+from specbench.campaign import batch
+from specbench.campaign.batch import CampaignResult, Event, PointResult
+from specbench.campaign.pages import MAX_PAGE_BYTES
+from specbench.campaign.report import write_run
 from specbench.cli import app
 from specbench.cli.campaign_text import Screen, document, summary
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, LaunchError, RecordError
-from specbench.pages import MAX_PAGE_BYTES
 from specbench.params import Campaign, load_campaign, load_run, load_sections
 from specbench.paths import RUNS, runs_root
-from specbench.record_types import RunStatus
-from specbench.record_writer import RecordWriter
-from specbench.report import write_run
-from specbench.studies import RUN_NOTEBOOK, collect
+from specbench.records import listing
+from specbench.records.types import RunStatus
+from specbench.records.writer import RecordWriter
+from specbench.studies.study import RUN_NOTEBOOK, collect
 from specbench.terms import Outcome
-from specbench.workers import worker_pool
+from specbench.workbook.workers import worker_pool
 
 ROOT = Path(__file__).parent.parent
 EVIL = "<script>alert(1)</script>"

@@ -10,14 +10,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from specbench.bill import Clock, bill
+from specbench.campaign.bill import Clock, bill
 from specbench.cli import app
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.params import load_campaign, load_run
 from specbench.paths import DATA
-from specbench.record import RunRecord
-from specbench.record_types import RunStatus
-from specbench.record_writer import RecordWriter
+from specbench.records.record import RunRecord
+from specbench.records.types import RunStatus
+from specbench.records.writer import RecordWriter
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "tests" / "records"

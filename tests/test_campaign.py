@@ -18,11 +18,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from specbench import batch, listing, report
+from specbench.campaign import batch, report
 from specbench.cli import app
 from specbench.errors import ConfigError
 from specbench.params import Campaign, load_run
-from specbench.record import RunRecord
+from specbench.records import listing
+from specbench.records.record import RunRecord
 
 from .test_batch import alive, lines, until
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specbench import speculative
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.capabilities import Flag, of_help, read
 from specbench.engines.sglang.command import command
 from specbench.engines.sglang.command_line import flags_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.checks import check
 from specbench.errors import ConfigError
 

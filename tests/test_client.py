@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from specbench.client import Received, Sent, generate
-from specbench.launch import free_port
+from specbench.lifecycle.launch import free_port
+from specbench.load.client import Received, Sent, generate
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

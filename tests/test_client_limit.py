@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from specbench import show
-from specbench.client_limit import limits
-from specbench.latency import table
-from specbench.record import RunRecord
-from specbench.record_types import ClientCost
-from specbench.studies import collect
+from specbench.reading.client_limit import limits
+from specbench.reading.latency import table
+from specbench.records.record import RunRecord
+from specbench.records.types import ClientCost
+from specbench.studies.study import collect
 
 RECORD = Path(__file__).parent / "records" / "dflash_r4"
 #: Of its steps seq1 (a client, 8 requests): TTFT, and about 20 ms between chunks.

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from specbench.client_load import ClientLoad, LoadMeter, late, settle
+from specbench.load.client_load import ClientLoad, LoadMeter, late, settle
 
 
 @pytest.mark.parametrize(

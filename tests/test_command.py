@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.config import EngineSection, RunConfig
+from specbench.configuration.config import EngineSection, RunConfig
 from specbench.engines.sglang.command import command, flags_for
 from specbench.engines.sglang.flags import FLAGS
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.command import command
 from specbench.engines.sglang.command_line import sections_of
-from specbench.record import RunRecord
+from specbench.records.record import RunRecord
 
 RECORDS = [folder for folder in sorted((Path(__file__).parent / "records").iterdir()) if folder.is_dir()]
 

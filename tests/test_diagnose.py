@@ -13,7 +13,7 @@ import pytest
 from specbench.diagnose import of_log, of_path, of_record
 from specbench.diagnose.document import to_document
 from specbench.errors import ConfigError, LogFormatError, RecordError
-from specbench.record import RunRecord
+from specbench.records.record import RunRecord
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -175,7 +175,7 @@ def test_refused_arguments_have_remedies_too():
 
 
 def test_requests_that_are_too_long_are_told_what_fits(tmp_path):
-    from specbench.run import run
+    from specbench.running.run import run
 
     config = RunRecord.open(RECORDS / "dflash_r8_full").config.replace(
         {
@@ -275,7 +275,7 @@ def test_the_document_has_the_promised_form():
 
 
 def test_failed_requests_of_a_running_server_are_a_finding(tmp_path):
-    from specbench.run import run
+    from specbench.running.run import run
 
     config = RunRecord.open(RECORDS / "nospec_r4").config.replace(
         {

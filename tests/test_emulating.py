@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from specbench import machine
-from specbench.budget import measured_free, predict
-from specbench.caveats import marks_set
-from specbench.config import RunConfig
+from specbench.budget.predict import measured_free, predict
+from specbench.configuration.config import RunConfig
 from specbench.diagnose import of_record
-from specbench.emulating import emulating
 from specbench.engines.sglang.resolve import settings
 from specbench.errors import ConfigError
-from specbench.gpu_use import InUse, Probe
-from specbench.machine import Gpu, GpuState
-from specbench.record import RunRecord
-from specbench.recorded import as_recorded
-from specbench.run import run as run_once
+from specbench.host import machine
+from specbench.host.gpu_use import InUse, Probe
+from specbench.host.machine import Gpu, GpuState
+from specbench.lifecycle.emulating import emulating
+from specbench.records.caveats import marks_set
+from specbench.records.record import RunRecord
+from specbench.running.recorded import as_recorded
+from specbench.running.run import run as run_once
 from specbench.units import GIB, MIB, gib_text_to_quantity
 
 RECORDS = Path(__file__).parent / "records"

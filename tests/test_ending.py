@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench.ending import classify
 from specbench.engines.contract import Failure
-from specbench.record import RunRecord
+from specbench.lifecycle.ending import classify
+from specbench.records.record import RunRecord
 
 RECORDS = Path(__file__).parent / "records"
 

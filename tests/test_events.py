@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specbench import events as module
-from specbench.events import Events, NoAnswerError
+from specbench.load import events as module
+from specbench.load.events import Events, NoAnswerError
 
 LENGTH = {"type": "length", "length": 4}
 

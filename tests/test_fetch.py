@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from specbench import fetch
+from specbench.lifecycle import fetch
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specbench.foreign_json import parse
+from specbench.records.foreign_json import parse
 
 
 def test_what_a_record_cannot_hold_is_unknown() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specbench import foreseen
-from specbench.budget import predict
+from specbench.budget.predict import predict
 from specbench.cli import app
+from specbench.load import foreseen
 from specbench.params import load_campaign, load_run
 
 PARAMS = Path(__file__).parent.parent / "params"

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from specbench import frames
-from specbench.budget import predict
+from specbench.budget.predict import predict
 from specbench.frames.columns import COLUMNS, build
-from specbench.latency import load_name
-from specbench.studies import Collection, Study, collect, siblings, study
+from specbench.reading.latency import load_name
+from specbench.studies.study import Collection, Study, collect, siblings, study
 from specbench.units import GIB
 
 RECORDS = Path(__file__).parent / "records"

@@ -22,11 +22,11 @@ from typer.testing import CliRunner
 
 from specbench import diagnose
 from specbench.cli import app
-from specbench.freeread import MeasuredOffsets, measured_offsets
-from specbench.gputrace import Trace
-from specbench.offset_rows import as_yaml, offset_rows
-from specbench.record import RunRecord
-from specbench.record_types import GPU_COLUMNS, GpuSample
+from specbench.reading.freeread import MeasuredOffsets, measured_offsets
+from specbench.reading.gputrace import Trace
+from specbench.reading.offset_rows import as_yaml, offset_rows
+from specbench.records.record import RunRecord
+from specbench.records.types import GPU_COLUMNS, GpuSample
 from specbench.units import MIB, Interval
 
 UNTIMED = (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from specbench.gpu_use import GpuMemory, Holder, InUse, above, holders_words, in_use_words, marked, only, verdict
+from specbench.host.gpu_use import GpuMemory, Holder, InUse, above, holders_words, in_use_words, marked, only, verdict
 from specbench.units import MIB
 
 TOTAL = 143_771 * MIB

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from specbench.bill import bill
-from specbench.freeread import measured_offsets
-from specbench.offset_rows import offset_rows
+from specbench.campaign.bill import bill
 from specbench.params import load_campaign
 from specbench.paths import DATA
-from specbench.record import RunRecord
-from specbench.studies import Study, study
+from specbench.reading.freeread import measured_offsets
+from specbench.reading.offset_rows import offset_rows
+from specbench.records.record import RunRecord
+from specbench.studies.study import Study, study
 from specbench.units import GIB, MIB, Interval
 
 ROOT = Path(__file__).parent.parent

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from specbench import hanging as hanging_module
-from specbench.ending import classify
 from specbench.engines.sglang.fatal import is_fatal
 from specbench.engines.sglang.logs import read
-from specbench.hanging import Hanging
-from specbench.launch import launch
+from specbench.lifecycle import hanging as hanging_module
+from specbench.lifecycle.ending import classify
+from specbench.lifecycle.hanging import Hanging
+from specbench.lifecycle.launch import launch
 from tests.test_launch import stand_in
 
 RECORDS = Path(__file__).parent / "records"

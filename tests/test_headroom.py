@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from specbench.config import RunConfig
-from specbench.gpu_use import Holder, InUse
-from specbench.headroom import gpus_of_server, headroom, why_impossible
+from specbench.configuration.config import RunConfig
+from specbench.host.gpu_use import Holder, InUse
+from specbench.lifecycle.headroom import gpus_of_server, headroom, why_impossible
 from specbench.units import MIB
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specbench.caveats import RANDOM_WEIGHTS
 from specbench.errors import RecordError
-from specbench.importing import Facts, import_all, import_folder, load_facts
-from specbench.record import RunRecord
+from specbench.importing.recording import Facts, import_all, import_folder, load_facts
+from specbench.records.caveats import RANDOM_WEIGHTS
+from specbench.records.record import RunRecord
 
 RECORDS = Path(__file__).parent / "records"
 FACTS = Facts(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench import latency
-from specbench.record import RunRecord
-from specbench.record_types import RequestTrace
+from specbench.reading import latency
+from specbench.records.record import RunRecord
+from specbench.records.types import RequestTrace
 
 RECORDS = Path(__file__).parent / "records"
 

@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
-from specbench import launch as launching
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, LaunchError
-from specbench.launch import free_port, launch, server_argv
-from specbench.record import RunRecord
+from specbench.lifecycle import launch as launching
+from specbench.lifecycle.launch import free_port, launch, server_argv
+from specbench.records.record import RunRecord
 
 RECORDS = Path(__file__).parent / "records"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.leftovers import in_words, left_over
+from specbench.lifecycle.leftovers import in_words, left_over
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
 
@@ -46,7 +46,7 @@ def supervised(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         "gpus": [],
     }
     supervisor = subprocess.Popen(
-        [sys.executable, "-m", "specbench.supervisor"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "specbench.lifecycle.supervisor"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     assert supervisor.stdin
     supervisor.stdin.write(f"{json.dumps(order)}\n".encode())

@@ -32,9 +32,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench.launch import free_port
-from specbench.record import RunRecord
-from specbench.studies import study
+from specbench.lifecycle.launch import free_port
+from specbench.records.record import RunRecord
+from specbench.studies.study import study
 from tests.workbench import Workbench
 
 pytestmark = [

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench import listing, progress
 from specbench.errors import RecordError
+from specbench.records import listing
+from specbench.workbook import progress
 
 
 def folder(root: Path, name: str) -> Path:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from specbench import diagnose
-from specbench.bill import bill
-from specbench.config import RunConfig
+from specbench.campaign.bill import bill
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang import logs
 from specbench.params import load_campaign
-from specbench.record import RunRecord
-from specbench.run import run
+from specbench.records.record import RunRecord
+from specbench.running.run import run
 from specbench.show.run import provenance
 from specbench.units import GIB
 

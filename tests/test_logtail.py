@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench import logtail
-from specbench.logtail import LogTail
-from specbench.runclock import RunClock
+from specbench.capture import logtail
+from specbench.capture.logtail import LogTail
+from specbench.capture.runclock import RunClock
 
 
 def test_lines_are_numbered_placed_and_stamped_when_they_come(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import ConfigError
-from specbench.launch import server_argv
+from specbench.lifecycle.launch import server_argv
 from specbench.machine_file import doubts, placed, read_places
 from specbench.params import Campaign, load_campaign, load_run
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from specbench.capture.metering import Metering
+from specbench.capture.runclock import RunClock
 from specbench.engines.sglang import cache
 from specbench.engines.sglang.metrics import AVAILABLE_AFTER_START, figures
-from specbench.metering import Metering
-from specbench.record import RunRecord
-from specbench.runclock import RunClock
+from specbench.records.record import RunRecord
 
 RECORD = Path(__file__).parent / "records" / "dflash_r4"
 TEXT = """# HELP sglang:num_queue_reqs The number of requests in the waiting queue.
@@ -84,7 +84,7 @@ def test_a_server_without_metrics_is_asked_a_few_times_only() -> None:
 
 
 def test_many_changes_are_asked_for_less_often(monkeypatch) -> None:
-    from specbench import metering as module
+    from specbench.capture import metering as module
 
     monkeypatch.setattr(module, "_DOUBLE_AFTER", 10)
     metering = Metering(lambda: "\n".join(f"sglang:m{n} {n}" for n in range(12)), RunClock(), interval_s=1.0)

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench.cells import reject_unknown, sections
-from specbench.config import SECTIONS
+from specbench.configuration.config import SECTIONS
 from specbench.errors import ConfigError, SpecbenchError
-from specbench.hygiene import parameter_names, problems
-from specbench.notebooks import NAMES, execute, refresh, stored
 from specbench.params import load_run, load_sections
 from specbench.paths import RUNS
-from specbench.record import RunRecord
+from specbench.records.record import RunRecord
+from specbench.workbook.cells import reject_unknown, sections
+from specbench.workbook.hygiene import parameter_names, problems
+from specbench.workbook.notebooks import NAMES, execute, refresh, stored
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 

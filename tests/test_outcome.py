@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 
 from specbench.diagnose import of_log, of_record
-from specbench.outcome import in_words, outcome_of, tally
-from specbench.record import RunRecord
-from specbench.record_types import RequestTrace
+from specbench.reading.outcome import in_words, outcome_of, tally
+from specbench.records.record import RunRecord
+from specbench.records.types import RequestTrace
 from specbench.terms import OUTCOMES, Outcome, Status
 
 RECORDS = Path(__file__).parent / "records"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specbench.own_time import OwnTime
+from specbench.campaign.own_time import OwnTime
 
 DURATIONS = {"beside_s": {"seconds": 10.0}, "replay_beside_s": {"seconds": 4.0}, "page_s": {"seconds": 8.0}}
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from specbench import pages
+from specbench.campaign import pages
 from specbench.errors import SpecbenchError
 from specbench.show.shown import Cell, code_lines, table
 

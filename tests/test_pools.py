@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specbench import pools
 from specbench.engines.contract import PoolReport
 from specbench.engines.sglang import logs
+from specbench.reading import pools
 from specbench.units import GIB, Quantity
 
 RECORDS = Path(__file__).parent / "records"

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from specbench import diagnose, machine, nvml
-from specbench.config import RunConfig
+from specbench import diagnose
+from specbench.configuration.config import RunConfig
 from specbench.errors import LaunchError
-from specbench.machine import Gpu, GpuState
-from specbench.preflight import preflight, unusable
+from specbench.host import machine, nvml
+from specbench.host.machine import Gpu, GpuState
+from specbench.lifecycle.preflight import preflight, unusable
 
 MIB = 1024 * 1024
 H200 = ("NVIDIA H200", 143771)

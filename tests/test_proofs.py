@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.diagnose import Remedy
-from specbench.proofs import proofs
-from specbench.record import RunRecord
-from specbench.record_types import RunStatus
+from specbench.records.record import RunRecord
+from specbench.records.types import RunStatus
+from specbench.studies.proofs import proofs
 
 BASE: dict[str, Any] = {
     "name": "failing",

@@ -99,6 +99,6 @@ def test_every_command_has_help_with_an_example():
 
 
 def test_the_reference_of_params_keys_is_current():
-    from specbench.reference import markdown
+    from specbench.configuration.reference import markdown
 
     assert (ROOT / "docs" / "params.md").read_text(encoding="utf-8") == markdown(), "run `make docs`"

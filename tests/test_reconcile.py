@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from specbench.budget_types import FreeMemory, MemoryBudget, PredictedLimit, PredictedTerm
 from specbench.engines.contract import PoolReport, RankPools
-from specbench.reconcile import reconcile
+from specbench.judging.reconcile import reconcile
 from specbench.units import GIB, Interval, Quantity, gib_text_to_quantity
 
 RESOLUTION = 5_368_710  # half of 0.01 GiB, rounded up

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from specbench import record_size
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import RecordError
-from specbench.record import RunRecord, new_run_folder, unfinished
-from specbench.record_types import GpuSample, RequestTrace, RunStatus
-from specbench.record_writer import RecordWriter
+from specbench.records import size as record_size
+from specbench.records.record import RunRecord, new_run_folder, unfinished
+from specbench.records.types import GpuSample, RequestTrace, RunStatus
+from specbench.records.writer import RecordWriter
 
 RECORDS = Path(__file__).parent / "records"
 CONFIG = RunConfig.model_validate(

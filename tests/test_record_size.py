@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from specbench import record_size
-from specbench.config import RunConfig
-from specbench.logtail import _MOST_LINES
-from specbench.metering import _DOUBLE_AFTER
-from specbench.record_size import fit_log, fit_requests
-from specbench.record_types import GpuSample, LogArrival, MetricSample, RequestTrace, RunStatus
-from specbench.record_writer import RecordWriter
-from specbench.telemetry import _MOST_CHANGES, _MOST_SAMPLES
+from specbench.capture.logtail import _MOST_LINES
+from specbench.capture.metering import _DOUBLE_AFTER
+from specbench.capture.telemetry import _MOST_CHANGES, _MOST_SAMPLES
+from specbench.configuration.config import RunConfig
+from specbench.records import size as record_size
+from specbench.records.size import fit_log, fit_requests
+from specbench.records.types import GpuSample, LogArrival, MetricSample, RequestTrace, RunStatus
+from specbench.records.writer import RecordWriter
 
 CONFIG = RunConfig.model_validate(
     {"name": "big", "engine": {"version": "0.5.16"}, "model": "Qwen/Qwen3.6-27B", "gpu": {"name": "h200"}}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError
 from specbench.params import load_campaign, load_run, load_sections
-from specbench.record import RunRecord
-from specbench.recorded import AsRecorded, as_recorded, whole
+from specbench.records.record import RunRecord
+from specbench.running.recorded import AsRecorded, as_recorded, whole
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "tests" / "records"

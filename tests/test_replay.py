@@ -17,11 +17,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from specbench.client import Received, Sent, generate
-from specbench.launch import free_port
-from specbench.record import RunRecord
-from specbench.record_types import RequestTrace
-from specbench.record_writer import RecordWriter
+from specbench.lifecycle.launch import free_port
+from specbench.load.client import Received, Sent, generate
+from specbench.records.record import RunRecord
+from specbench.records.types import RequestTrace
+from specbench.records.writer import RecordWriter
 from specbench.replay.asking import CONCURRENCY, INDEX
 from specbench.replay.plan import Answer, Ask, NotRecorded, Plan
 from specbench.replay.server import Replay

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.resolve import settings
 from specbench.engines.sglang.sizing.fraction import prefill_sizes
 from specbench.errors import ConfigError
@@ -112,7 +112,7 @@ def test_no_buffer_forces_pages_of_one() -> None:
 
 @pytest.mark.parametrize("tp", [5, 6, 7])
 def test_heads_that_do_not_divide_are_refused(tp: int) -> None:
-    from specbench.budget import predict
+    from specbench.budget.predict import predict
 
     with pytest.raises(ConfigError, match=rf"^parallel\.tp_size: .* do not divide over {tp} ranks") as caught:
         predict(run("0.5.16", parallel={"tp_size": tp}))

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from specbench import listing
-from specbench.config import RunConfig
+from specbench.campaign.resume import asked, identity, standings
+from specbench.configuration.config import RunConfig
 from specbench.params import load_run
-from specbench.record_types import RequestTrace, RunStatus
-from specbench.record_writer import RecordWriter
-from specbench.resume import asked, identity, standings
+from specbench.records import listing
+from specbench.records.types import RequestTrace, RunStatus
+from specbench.records.writer import RecordWriter
 from specbench.terms import Status
 
 ROOT = Path(__file__).parent.parent

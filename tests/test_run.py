@@ -15,17 +15,21 @@ from typing import Any
 import psutil
 import pytest
 
-from specbench import environment, fetch, latency, machine, show
-from specbench import run as running
-from specbench.caveats import RANDOM_WEIGHTS
-from specbench.config import RunConfig
+from specbench import show
+from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, LaunchError
-from specbench.launch import Server
-from specbench.machine import Gpu, GpuState
-from specbench.record import RunRecord
-from specbench.record_writer import RecordWriter
-from specbench.run import run
-from specbench.studies import study
+from specbench.host import machine
+from specbench.host.machine import Gpu, GpuState
+from specbench.lifecycle import fetch
+from specbench.lifecycle.launch import Server
+from specbench.reading import latency
+from specbench.records.caveats import RANDOM_WEIGHTS
+from specbench.records.record import RunRecord
+from specbench.records.writer import RecordWriter
+from specbench.running import environment
+from specbench.running import run as running
+from specbench.running.run import run
+from specbench.studies.study import study
 
 RECORDS = Path(__file__).parent / "records"
 

@@ -12,8 +12,8 @@ from specbench.diagnose import of_log, of_path
 from specbench.diagnose.document import to_document
 from specbench.diagnose.running import AtOnce, most_at_once
 from specbench.engines.sglang import logs
-from specbench.record_types import MetricSample, RequestTrace
-from specbench.studies import study
+from specbench.records.types import MetricSample, RequestTrace
+from specbench.studies.study import study
 
 RECORDS = Path(__file__).parent / "records"
 STAMP = "[2026-11-29 10:00:00] "

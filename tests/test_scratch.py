@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.scratch import scratch, sweep
+from specbench.workbook.scratch import scratch, sweep
 
 HOLD = "import time; from specbench.scratch import scratch\nwith scratch() as f: print(f, flush=True); time.sleep(600)"
 

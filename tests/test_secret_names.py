@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from specbench.cli import app
-from specbench.config import RunConfig
-from specbench.environment import environment
+from specbench.configuration.config import RunConfig
+from specbench.configuration.secret_names import HIDDEN, is_secret, is_secret_flag, shown
 from specbench.errors import ConfigError
+from specbench.lifecycle.preflight import Checked
 from specbench.params import load_run
-from specbench.preflight import Checked
-from specbench.secret_names import HIDDEN, is_secret, is_secret_flag, shown
+from specbench.running.environment import environment
 
 
 @pytest.mark.parametrize(

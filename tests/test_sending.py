@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from specbench import sending
-from specbench.config import RunConfig
-from specbench.launch import free_port
-from specbench.record_types import CacheState
-from specbench.sending import _arrivals, send
-from specbench.workload import steps_of
+from specbench.configuration.config import RunConfig
+from specbench.lifecycle.launch import free_port
+from specbench.load import sending
+from specbench.load.sending import _arrivals, send
+from specbench.load.workload import steps_of
+from specbench.records.types import CacheState
 
 
 @dataclass

@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from specbench import latency, listing, show
-from specbench.budget import predict
-from specbench.caveats import RANDOM_WEIGHTS
+from specbench import show
+from specbench.budget.predict import predict
 from specbench.engines.contract import Line
 from specbench.params import load_run
-from specbench.record import RunRecord
-from specbench.record_types import CacheState
+from specbench.reading import latency
+from specbench.records import listing
+from specbench.records.caveats import RANDOM_WEIGHTS
+from specbench.records.record import RunRecord
+from specbench.records.types import CacheState
 from specbench.show.figures import amount_cell, change_text, interval_cell, remedy_cell, setting_text
 from specbench.show.findings import clipped
 from specbench.show.run import provenance, served_cell
 from specbench.show.serving import _spread
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
-from specbench.studies import collect, study
+from specbench.studies.study import collect, study
 from specbench.units import GIB, Interval
 
 ROOT = Path(__file__).parent.parent

@@ -12,9 +12,9 @@ import pytest
 
 from specbench import show
 from specbench.errors import RecordError
-from specbench.gpu_use import GpuMemory, Holder, InUse
-from specbench.record import RunRecord
-from specbench.studies import study
+from specbench.host.gpu_use import GpuMemory, Holder, InUse
+from specbench.records.record import RunRecord
+from specbench.studies.study import study
 from specbench.units import MIB
 
 RECORD = Path(__file__).parent / "records" / "nospec_r8"

@@ -13,9 +13,9 @@ from specbench import show
 from specbench.diagnose import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines.sglang.server_info import read
-from specbench.record import RunRecord
-from specbench.sides import Sides, sides
-from specbench.studies import study
+from specbench.judging.sides import Sides, sides
+from specbench.records.record import RunRecord
+from specbench.studies.study import study
 from specbench.units import GIB
 
 RECORDS = Path(__file__).parent / "records"

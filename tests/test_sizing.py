@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from specbench.budget import predict
+from specbench.budget.predict import predict
 from specbench.budget_types import MemoryBudget
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.sizing import RULES, caveat, rule_for, rule_version
 from specbench.engines.sglang.sizing.cell import stage_layers
 from specbench.errors import ConfigError, SpecError

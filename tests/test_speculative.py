@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specbench import speculative
-from specbench.config import SpeculativeSection
+from specbench.configuration.config import SpeculativeSection
 from specbench.errors import ConfigError
 from specbench.specs import load_model
 

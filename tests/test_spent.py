@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from specbench import show
-from specbench.batch import CampaignResult, PointResult
+from specbench.campaign.batch import CampaignResult, PointResult
 from specbench.cli.campaign_text import document
-from specbench.record import RunRecord
-from specbench.spent import Spent, spent
-from specbench.studies import collect
+from specbench.reading.spent import Spent, spent
+from specbench.records.record import RunRecord
+from specbench.studies.study import collect
 
 RECORD = Path(__file__).parent / "records" / "dflash_r4"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specbench.starting import Starting
+from specbench.capture.starting import Starting
 
 #: Seconds after the start of the process, and lines of SGLang 0.5.16 (shortened at the end).
 START = (

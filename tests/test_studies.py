@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import RecordError
-from specbench.studies import Missing, collect, siblings, study
+from specbench.studies.study import Missing, collect, siblings, study
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -58,7 +58,7 @@ def test_values_that_cannot_be_evaluated_are_a_record_error(runs: Path, monkeypa
     def overflow(*_: object) -> None:
         raise OverflowError("int too large to convert to float")
 
-    monkeypatch.setattr("specbench.studies.latency_table", overflow)
+    monkeypatch.setattr("specbench.studies.study.latency_table", overflow)
     with pytest.raises(RecordError, match=r"cannot be evaluated \(OverflowError: int too large"):
         study(runs / "bad")
 

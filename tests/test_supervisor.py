@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from specbench import nvml, supervisor
+from specbench.host import nvml
+from specbench.lifecycle import supervisor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
 ROOT = Path(supervisor.__file__).parents[1]
@@ -165,7 +166,7 @@ def test_a_killed_kernel_takes_the_tree_with_it(tmp_path: Path) -> None:
         textwrap.dedent(
             """
             import json, os, subprocess, sys, time
-            process = subprocess.Popen([sys.executable, "-m", "specbench.supervisor"], stdin=subprocess.PIPE,
+            process = subprocess.Popen([sys.executable, "-m", "specbench.lifecycle.supervisor"], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, start_new_session=True)
             order = {"argv": [sys.executable, "engine.py"], "env": dict(os.environ), "log": "engine.log",
                      "grace_s": 0.2}
@@ -278,7 +279,7 @@ def test_a_polite_engine_gets_its_grace_and_is_not_killed(tmp_path: Path) -> Non
 def test_a_program_that_does_not_exist_is_reported_not_raised(tmp_path: Path) -> None:
     order = {"argv": [str(tmp_path / "absent")], "env": {}, "log": str(tmp_path / "log")}
     done = subprocess.run(
-        [sys.executable, "-m", "specbench.supervisor"],
+        [sys.executable, "-m", "specbench.lifecycle.supervisor"],
         input=json.dumps(order) + "\n",
         capture_output=True,
         text=True,

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from specbench import telemetry as module
-from specbench.nvml import GpuReading, MemoryReading
-from specbench.nvml import reader as nvml_reader
-from specbench.telemetry import Telemetry
+from specbench.capture import telemetry as module
+from specbench.capture.telemetry import Telemetry
+from specbench.host.nvml import GpuReading, MemoryReading
+from specbench.host.nvml import reader as nvml_reader
 
 
 def reading(gpu: int, used: int) -> GpuReading:

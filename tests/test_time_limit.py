@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from specbench import run as running
-from specbench import time_limit
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import LaunchError
+from specbench.lifecycle import time_limit
 from specbench.params import load_run
-from specbench.run import run
+from specbench.running import run as running
+from specbench.running.run import run
 from specbench.show.run import headline
-from specbench.studies import study
+from specbench.studies.study import study
 
 ROOT = Path(__file__).parent.parent
 

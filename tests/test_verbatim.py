@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from specbench.config import RunConfig
-from specbench.launch import launch
+from specbench.configuration.config import RunConfig
+from specbench.lifecycle.launch import launch
 
 #: Says what it was given, and ends.
 ENGINE = """

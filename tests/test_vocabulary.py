@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError
-from specbench.prompts import SMALLEST_VOCABULARY
-from specbench.run import run
-from specbench.sending import _Sender
+from specbench.load.prompts import SMALLEST_VOCABULARY
+from specbench.load.sending import _Sender
+from specbench.load.workload import steps_of
+from specbench.running.run import run
 from specbench.vocabulary import vocabulary
-from specbench.workload import steps_of
 
 
 def asked(model: str, **changes: Any) -> RunConfig:

@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from specbench.budget_types import FreeMemory, MemoryBudget, PredictedLimit
-from specbench.config import RunConfig, WorkloadSection
-from specbench.prompts import FIRST_ID, LAST_ID, token_ids
-from specbench.sending import _arrivals
+from specbench.configuration.config import RunConfig, WorkloadSection
+from specbench.load.prompts import FIRST_ID, LAST_ID, token_ids
+from specbench.load.sending import _arrivals
+from specbench.load.workload import Step, check_fit, steps_of
 from specbench.terms import Limit
 from specbench.units import Interval
-from specbench.workload import Step, check_fit, steps_of
 
 
 def config(**workload: Any) -> RunConfig:

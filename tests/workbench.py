@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import yaml
 
-from specbench.processes import MARK
+from specbench.host.processes import MARK
 
 ROOT = Path(__file__).parent.parent
 STAND_IN = Path(__file__).parent / "stand_in"

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from specbench.client_load import LoadMeter
+from specbench.load.client_load import LoadMeter
 
 VOCABULARY = 32_000
 

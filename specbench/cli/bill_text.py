@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from .. import foreseen
-from ..batch import Outlook
-from ..bill import Cost
-from ..config import RunConfig
-from ..launch import server_argv
-from ..resume import Standing
-from ..secret_names import shown as secretless
+from ..campaign.batch import Outlook
+from ..campaign.bill import Cost
+from ..campaign.resume import Standing
+from ..configuration.config import RunConfig
+from ..configuration.secret_names import shown as secretless
+from ..lifecycle.launch import server_argv
+from ..load import foreseen
 from ..terms import Verdict
 from ..units import counted
 

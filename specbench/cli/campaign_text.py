@@ -13,11 +13,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ..batch import CampaignResult, Event, PointResult
-from ..outcome import in_words
+from ..campaign.batch import CampaignResult, Event, PointResult
+from ..reading.outcome import in_words
 
 if TYPE_CHECKING:
-    from ..studies import Study
+    from ..studies.study import Study
     from ..terms import Outcome
 
 _STYLES: dict[Outcome, str] = {
@@ -129,7 +129,7 @@ def _seconds(study: Study | None) -> dict[str, float | None] | None:
     """Where the time of a run went, on this machine."""
     if study is None:
         return None
-    from ..spent import spent
+    from ..reading.spent import spent
 
     time = spent(study.folder, study.record)
     return {
@@ -145,7 +145,7 @@ def _seconds(study: Study | None) -> dict[str, float | None] | None:
 
 def _studies(result: CampaignResult) -> dict[str, Study]:
     """By the name of the run's folder; empty when no run left a record."""
-    from ..studies import collect
+    from ..studies.study import collect
 
     return {study.name: study for study in collect(result.folder).studies} if result.points else {}
 

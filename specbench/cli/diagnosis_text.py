@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..diagnose.types import Diagnosis, Finding, Serving
 from ..engines.contract import RankPools
-from ..outcome import in_words
+from ..reading.outcome import in_words
 from ..terms import OUTCOMES, Basis, Limit
 from ..units import GIB, Interval, Quantity, counted, format_count, format_gib
 from .remedies_text import remedies_text

@@ -13,7 +13,7 @@ from .options import JsonOption
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..machine import EngineState
+    from ..host.machine import EngineState
 
 #: SGLang's default port; specbench itself takes a free one.
 _DEFAULT_PORT = 30000
@@ -40,7 +40,8 @@ def doctor(
 
     Example: specbench doctor --engine /opt/sglang/bin/python --env PYTHONPATH=/opt/sglang/site
     """
-    from .. import leftovers, machine
+    from ..host import machine
+    from ..lifecycle import leftovers
 
     env = _variables(variables or [])
     gpu_state, in_use = machine.gpus(), machine.gpu_use()
@@ -78,7 +79,7 @@ def doctor(
     from rich.markup import escape
     from rich.table import Table
 
-    from ..gpu_use import holders_words
+    from ..host.gpu_use import holders_words
     from ..units import format_gib
 
     table = Table(show_header=False, box=None, pad_edge=False)

@@ -38,9 +38,9 @@ def import_records(
     Examples: specbench import recordings --facts tests/records/facts.yaml --out runs/imported;
     specbench import runs/h200 --out tests/records --prefix h200_ --rename /home/me=/srv
     """
-    from ..adopting import adopt_all, record_folders, renames
     from ..errors import ConfigError
-    from ..importing import import_all, load_facts
+    from ..importing.adopting import adopt_all, record_folders, renames
+    from ..importing.recording import import_all, load_facts
     from ..paths import resolve
 
     source = resolve(folder, kind="folder")

@@ -14,8 +14,8 @@ def notebooks(
 
     Example: specbench notebooks --check
     """
-    from ..hygiene import problems
-    from ..notebooks import NAMES, refresh, source
+    from ..workbook.hygiene import problems
+    from ..workbook.notebooks import NAMES, refresh, source
 
     found: list[str] = []
     for name in NAMES:

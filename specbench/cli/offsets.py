@@ -25,9 +25,9 @@ def offsets(
     Example: specbench offsets runs/h200
     """
     from ..errors import RecordError
-    from ..offset_rows import as_yaml, offset_rows
     from ..paths import resolve
-    from ..record import RunRecord
+    from ..reading.offset_rows import as_yaml, offset_rows
+    from ..records.record import RunRecord
 
     found: list[RunRecord] = []
     damaged: list[tuple[str, str]] = []
@@ -57,6 +57,6 @@ def offsets(
 
 def _run_name(place: Path) -> str:
     """Of a record that cannot be opened: it cannot tell its own."""
-    from ..record import RECORD
+    from ..records.record import RECORD
 
     return place.parent.name if place.name == RECORD else place.name

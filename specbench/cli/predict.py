@@ -10,7 +10,7 @@ from .options import JsonOption, RunArgument, SetOption, StrictOption
 
 if TYPE_CHECKING:
     from ..budget_types import MemoryBudget
-    from ..config import RunConfig
+    from ..configuration.config import RunConfig
     from ..diagnose.types import Remedy
 
 
@@ -34,8 +34,8 @@ def predict(
 
     A refused configuration is an answer too: exit code 0, unless --strict.
     """
-    from ..budget import predict as budget_of
-    from ..foreseen import of_workload
+    from ..budget.predict import predict as budget_of
+    from ..load.foreseen import of_workload
     from ..params import load_run
     from ..units import GIB, Interval
 
@@ -52,7 +52,7 @@ def predict(
     if json_output:
         import json
 
-        from ..budget_json import to_document
+        from ..budget.to_json import to_document
         from ..diagnose.document import remedy_document
 
         document = to_document(budget)

@@ -20,7 +20,7 @@ def report(
 
     Exit code 1 when a page could not be made as it should.
     """
-    from ..batch import report_folder
+    from ..campaign.batch import report_folder
     from ..paths import resolve
     from .campaign_text import Screen, report_line
 

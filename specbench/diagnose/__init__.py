@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..budget_types import MemoryBudget
-from ..caveats import marks, on_cpu
-from ..config import RunConfig
-from ..ending import classify
+from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
 from ..errors import LogFormatError, RecordError, SpecbenchError
-from ..freeread import MeasuredOffsets, read_free
-from ..judge import budgets, logged_free
-from ..listing import run_folders
-from ..outcome import outcome_of, tally
+from ..judging.judge import budgets, logged_free
+from ..judging.reconcile import reconcile
+from ..judging.sides import sides
+from ..lifecycle.ending import classify
 from ..paths import resolve
-from ..pools import report
-from ..reconcile import reconcile
-from ..record import RunRecord, has_record
-from ..record_types import GpuSample, MetricSample, RequestTrace
-from ..sides import sides
+from ..reading.freeread import MeasuredOffsets, read_free
+from ..reading.outcome import outcome_of, tally
+from ..reading.pools import report
+from ..records.caveats import marks, on_cpu
+from ..records.listing import run_folders
+from ..records.record import RunRecord, has_record
+from ..records.types import GpuSample, MetricSample, RequestTrace
 from ..terms import Basis, Limit, Origin, Status
 from ..units import counted
 from .case import Case

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..budget_types import FreeMemory, MemoryBudget
-from ..config import RunConfig
+from ..configuration.config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
-from ..judge import passed
-from ..record_types import RequestTrace
+from ..judging.judge import passed
+from ..records.types import RequestTrace
 from ..terms import Basis, Limit, Status
 from .remedies import Situation, longer_requests, remedies
 from .types import Remedy

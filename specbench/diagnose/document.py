@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..engines.contract import Line, RankPools
-from ..reconcile import Row
-from ..sides import Sides, Told
+from ..judging.reconcile import Row
+from ..judging.sides import Sides, Told
 from ..units import Interval, Quantity
 from .types import Diagnosis, Finding, Remedy
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..config import MemorySection, ParallelSection, RunConfig
+from ..configuration.config import MemorySection, ParallelSection, RunConfig
 from ..engines.contract import PoolReport, ServerLog
 from ..specs import known_gpus, load_gpu, named_by
 

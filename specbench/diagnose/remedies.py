@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from ..budget import predict
+from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
-from ..config import RunConfig
+from ..configuration.config import RunConfig
 from ..engines import check
 from ..engines.sglang.command import flags_for
 from ..errors import SpecbenchError

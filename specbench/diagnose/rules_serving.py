@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..engines.contract import Line
-from ..record_types import RequestTrace
+from ..records.types import RequestTrace
 from ..units import counted, format_count
 from .case import Case
 from .types import Finding

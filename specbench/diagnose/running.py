@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from ..engines.contract import ServerLog
 from ..engines.sglang.metrics import RUNNING
-from ..record_types import MetricSample, RequestTrace
+from ..records.types import MetricSample, RequestTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..budget_types import MemoryBudget
-from ..config import RunConfig
+from ..configuration.config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
-from ..reconcile import Reconciliation
-from ..sides import Sides
+from ..judging.reconcile import Reconciliation
+from ..judging.sides import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status, Verdict
 
 #: How remedies follow one another, in words.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..config import EngineSection, RunConfig
+    from ..configuration.config import EngineSection, RunConfig
     from .sglang.checks import Refusal
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from ..budget import predict
+from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
-from ..config import RunConfig
+from ..configuration.config import RunConfig
 from ..errors import SpecbenchError
-from ..judge import as_resolved, passed
-from ..studies import Study
+from ..judging.judge import as_resolved, passed
+from ..studies.study import Study
+from ..studies.waterfall import Step, predicted_steps, steps
 from ..terms import Limit
-from ..waterfall import Step, predicted_steps, steps
 from .columns import build
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..caveats import random_weights, simulated_length
-from ..latency import METRICS, accept_length, load_name, tpot_s
-from ..studies import Study
+from ..reading.latency import METRICS, accept_length, load_name, tpot_s
+from ..records.caveats import random_weights, simulated_length
+from ..studies.study import Study
 from .columns import build
 
 _STATISTICS = ("count", "mean", "minimum", "p50", "p90", "p95", "p99", "maximum")

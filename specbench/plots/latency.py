@@ -13,7 +13,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from ..latency import FEW
+from ..reading.latency import FEW
 from .palette import INK, MUTED, SHOUT, algorithm_colour, filled, note, origin_of
 
 Metric = Literal["ttft_s", "tpot_s", "itl_s", "e2e_s"]

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..outcome import in_words
+from ..reading.outcome import in_words
 from ..terms import LIMITS, Limit
 from .palette import INK, MUTED, STATUS_COLOURS, TERM_COLOURS, marker, note, origin_of
 

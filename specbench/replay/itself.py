@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..record import RunRecord
+from ..records.record import RunRecord
 
 KEY = "specbench_replay"
 INSTANT = "instant"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..record_types import RequestTrace
+from ..records.types import RequestTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, NoReturn
 
-from ..record import RunRecord
+from ..records.record import RunRecord
 from .plan import Answer, Plan
 from .timeline import Emission, timeline
 

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, Literal, cast
 
 from aiohttp import web
 
-from ..record import RunRecord
-from ..record_types import ERROR_EVENT
+from ..records.record import RunRecord
+from ..records.types import ERROR_EVENT
 from . import answers
 from .answers import Limits, OpenAi, Route
 from .asking import Asked, BadRequestError, read_request

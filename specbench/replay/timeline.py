@@ -23,7 +23,7 @@ from ..engines.sglang.log_clock import (
     is_ready,
     line_time,
 )
-from ..record_types import RequestTrace
+from ..records.types import RequestTrace
 
 #: A mark was taken by polling: it is at most this late.
 _POLL_S = 0.2

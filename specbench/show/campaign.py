@@ -5,13 +5,13 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from ..caveats import marks_set
 from ..errors import RecordError
-from ..latency import load_name
-from ..listing import folder_in, read
-from ..outcome import outcome_of, tally
-from ..record import RunRecord
-from ..studies import Collection, Missing, Study
+from ..reading.latency import load_name
+from ..reading.outcome import outcome_of, tally
+from ..records.caveats import marks_set
+from ..records.listing import folder_in, read
+from ..records.record import RunRecord
+from ..studies.study import Collection, Missing, Study
 from .client import client_warning
 from .figures import amount_cell, outcome_cell
 from .run import served_cell

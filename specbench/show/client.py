@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..client_limit import limits
-from ..record_types import ClientCost
-from ..studies import Study
+from ..reading.client_limit import limits
+from ..records.types import ClientCost
+from ..studies.study import Study
 from .shown import Cell, Shown, Value, banner, joined, table
 
 

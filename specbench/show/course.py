@@ -6,8 +6,8 @@ requests that the workload sends once the server is ready.
 
 from __future__ import annotations
 
-from ..record import RunRecord
-from ..record_types import CacheState
+from ..records.record import RunRecord
+from ..records.types import CacheState
 from .gpu_use import gpu_use, still_held
 from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty
 

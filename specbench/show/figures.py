@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnose import Finding, Remedy
-from ..outcome import in_words
+from ..reading.outcome import in_words
 from ..terms import Outcome, Verdict
 from ..units import Interval, format_gib
 from .shown import Cell, Tone

@@ -11,11 +11,11 @@ from html import escape
 from ..diagnose import Finding, Remedy
 from ..diagnose.types import ORDER
 from ..engines.contract import Line
-from ..outcome import in_words
-from ..proofs import Proof, proofs
-from ..record import RunRecord
-from ..studies import Study
-from ..studies import study as study_of
+from ..reading.outcome import in_words
+from ..records.record import RunRecord
+from ..studies.proofs import Proof, proofs
+from ..studies.study import Study
+from ..studies.study import study as study_of
 from ..units import counted, format_count
 from .figures import amount_cell, change_text, remedy_cell, setting_text
 from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..gpu_use import GpuMemory, InUse, above, holders_words, verdict
-from ..record import RunRecord
+from ..host.gpu_use import GpuMemory, InUse, above, holders_words, verdict
+from ..records.record import RunRecord
 from ..units import MIB
 from .shown import Cell, Shown, Value, banner, joined, paragraph, table
 

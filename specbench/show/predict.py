@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..budget import predict
+from ..budget.predict import predict
 from ..budget_types import MemoryBudget
-from ..config import RunConfig, Section
+from ..configuration.config import RunConfig, Section
 from ..errors import SpecbenchError
 from ..terms import LIMITS, TERMS, Limit
 from .figures import interval_cell, setting_text, verdict_cell, verdict_words

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from ..reconcile import Row
-from ..sides import TOTALS, Told
-from ..studies import Study
+from ..judging.reconcile import Row
+from ..judging.sides import TOTALS, Told
+from ..studies.study import Study
 from ..terms import LIMITS, TERMS
 from .figures import amount_cell, interval_cell, verdict_cell
 from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty

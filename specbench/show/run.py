@@ -10,10 +10,10 @@ from dataclasses import replace
 from html import escape
 
 from .. import __version__
-from ..caveats import caveats, marks, on_cpu
-from ..outcome import in_words
-from ..record import RunRecord
-from ..studies import Study
+from ..reading.outcome import in_words
+from ..records.caveats import caveats, marks, on_cpu
+from ..records.record import RunRecord
+from ..studies.study import Study
 from ..terms import LIMITS, Limit
 from ..units import counted
 from .figures import amount_cell, interval_cell, verdict_words

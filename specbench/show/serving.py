@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..caveats import SIMULATED, marks_set, on_cpu, random_weights
-from ..latency import FEW, Distribution, StepLatency, load_name
 from ..logtext import as_text, blocks, clean
-from ..record import RunRecord
-from ..studies import Study
+from ..reading.latency import FEW, Distribution, StepLatency, load_name
+from ..records.caveats import SIMULATED, marks_set, on_cpu, random_weights
+from ..records.record import RunRecord
+from ..studies.study import Study
 from .client import client_cost
 from .figures import amount_cell
 from .findings import clipped

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..caveats import caveats, marks
 from ..diagnose import Finding, Remedy
-from ..listing import read
-from ..outcome import in_words
-from ..proofs import Proof, proofs
-from ..record import RunRecord
-from ..studies import Collection, Missing, Study
+from ..reading.outcome import in_words
+from ..records.caveats import caveats, marks
+from ..records.listing import read
+from ..records.record import RunRecord
+from ..studies.proofs import Proof, proofs
+from ..studies.study import Collection, Missing, Study
 from ..terms import OUTCOMES, Outcome
 from ..units import counted
 from .figures import asked_text, change_text, effect_text, falls_short, is_overflow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..spent import Spent, spent
-from ..studies import Collection
+from ..reading.spent import Spent, spent
+from ..studies.study import Collection
 from .shown import Cell, Shown, Value, paragraph, table
 
 _COLUMNS = ("start_s", "warmup_s", "measured_s", "stop_s", "own_s", "run_s")

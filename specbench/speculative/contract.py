@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..config import SpeculativeSection
+from ..configuration.config import SpeculativeSection
 from ..specs import ModelSpec
 
 

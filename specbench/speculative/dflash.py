@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..config import SpeculativeSection
+from ..configuration.config import SpeculativeSection
 from ..specs import ModelSpec
 from .contract import Complaint, Shape
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from specbench import nvml
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
+from specbench.host import nvml
 from specbench.machine_file import placed
 from specbench.params import dump_run, load_campaign
 from specbench.units import GIB, MIB

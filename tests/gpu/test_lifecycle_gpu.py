@@ -14,7 +14,7 @@ import time
 import psutil
 import pytest
 
-from specbench.record import RunRecord, unfinished
+from specbench.records.record import RunRecord, unfinished
 from specbench.terms import Status
 from tests.gpu.conftest import GpuBench
 from tests.workbench import ROOT, in_terminal, until

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from specbench import fetch
-from specbench.caveats import ON_CPU, RANDOM_WEIGHTS
 from specbench.engines.sglang.command import command
 from specbench.errors import LaunchError
-from specbench.launch import free_port
+from specbench.lifecycle import fetch
+from specbench.lifecycle.launch import free_port
 from specbench.params import load_campaign, load_run
-from specbench.record import RunRecord
-from specbench.run import run
-from specbench.studies import study
+from specbench.records.caveats import ON_CPU, RANDOM_WEIGHTS
+from specbench.records.record import RunRecord
+from specbench.running.run import run
+from specbench.studies.study import study
 
 from .conftest import ROOT
 from .test_lifecycle import PARAMS, text, until

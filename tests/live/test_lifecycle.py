@@ -18,11 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specbench.config import RunConfig
+from specbench.configuration.config import RunConfig
 from specbench.errors import LaunchError
 from specbench.params import load_run
-from specbench.record import RunRecord
-from specbench.run import run
+from specbench.records.record import RunRecord
+from specbench.running.run import run
 
 from .conftest import ROOT, carriers
 
@@ -202,8 +202,8 @@ def test_a_port_that_was_taken_in_between_is_never_taken_for_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SGLang 0.5.23 says that it cannot bind, and then hangs in its shutdown: it is ended for that."""
-    monkeypatch.setattr("specbench.launch.check_address", lambda config: None)
-    monkeypatch.setattr("specbench.run.check_address", lambda config: None)
+    monkeypatch.setattr("specbench.lifecycle.launch.check_address", lambda config: None)
+    monkeypatch.setattr("specbench.running.run.check_address", lambda config: None)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         record = run(asked(engine__port=port, engine__ready_timeout_s=600.0), tmp_path / "run")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ... import speculative
-from ...config import RunConfig
+from ...configuration.config import RunConfig
 from ...versions import at_least
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"

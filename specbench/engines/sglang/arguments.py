@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ...config import EngineSection, RunConfig
+from ...configuration.config import EngineSection, RunConfig
 from ...errors import ConfigError
 from ...specs import ModelSpec
 from ...versions import at_least, version_key

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ... import speculative
-from ...config import RunConfig
+from ...configuration.config import RunConfig
 from ...paths import interpreter
 from .flags import FLAGS, facts_version, flag_name
 

@@ -9,7 +9,7 @@ the solver takes it, a little more than the log prints.
 from __future__ import annotations
 
 from ...budget_types import Emulation
-from ...config import RunConfig
+from ...configuration.config import RunConfig
 from ...errors import ConfigError
 from ...specs import GpuSpec
 from ...units import GIB, MIB, format_gib

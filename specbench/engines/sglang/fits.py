@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 
 from ... import speculative
-from ...config import RunConfig
+from ...configuration.config import RunConfig
 from ...units import counted
 from .capabilities import Capabilities, Flag
 from .command import command

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from ...config import EngineSection
+from ...configuration.config import EngineSection
 from ...paths import DATA
 from ...versions import at_least
 from .sizing import rule_version

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import yamltext
 from ...budget_types import FreeMemory
+from ...configuration import yamltext
 from ...paths import DATA
 from ...speculative import canonical
 from ...units import GIB, Interval, Quantity, counted, format_gib, gib_text_to_quantity

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ... import speculative
 from ...budget_types import Emulation
-from ...config import RunConfig
+from ...configuration.config import RunConfig
 from ...errors import ConfigError
 from ...layers import dtype_bytes, split
 from ...specs import GpuSpec, ModelSpec, load_gpu, load_model

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...config import RunConfig
+from ...configuration.config import RunConfig
 from ...specs import ModelSpec
 
 _LARGEST_PROPOSED = 16

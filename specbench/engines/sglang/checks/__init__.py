@@ -8,7 +8,7 @@ logs. Keys that the engine would silently override are refused too: a configurat
 from __future__ import annotations
 
 from .... import speculative
-from ....config import RunConfig
+from ....configuration.config import RunConfig
 from ....errors import SpecbenchError
 from ....specs import ModelSpec, load_model
 from ..flags import facts_version

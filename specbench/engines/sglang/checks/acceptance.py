@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .... import speculative
-from ....config import RunConfig
+from ....configuration.config import RunConfig
 from ....errors import SpecbenchError
 from ....specs import ModelSpec
 from ..acceptance import HONOURED_SINCE, honoured

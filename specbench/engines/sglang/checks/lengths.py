@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....config import RunConfig
+from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ..flags import kv_dtypes
 from ..sizing.contract import Rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .... import speculative
-from ....config import RunConfig
+from ....configuration.config import RunConfig
 from ....versions import at_least
 from ..flags import ALGORITHM_SINCE
 from ..resolve import server_args

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .... import speculative
-from ....config import RunConfig
+from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ....versions import at_least
 from ..resolve import overlaps, resolve_strategy, server_args

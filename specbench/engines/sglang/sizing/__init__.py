@@ -5,7 +5,7 @@ To add a version: a file here that replaces the fields that changed, and its lin
 
 from __future__ import annotations
 
-from ....config import EngineSection
+from ....configuration.config import EngineSection
 from ....errors import ConfigError
 from ....versions import is_development, nearest_earlier, version_key
 from . import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....config import FlagValue, RunConfig
+from ....configuration.config import FlagValue, RunConfig
 from ....specs import ModelSpec
 from ....units import GIB, MIB
 from .contract import Rule

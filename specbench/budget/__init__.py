@@ -1,0 +1,1 @@
+"""What will fit, from the configuration and the GPU alone: `predict.predict`."""

@@ -1,0 +1,136 @@
+"""The two bases of a prediction, as the memory that the solver starts from.
+
+"config": free memory from the GPU table, less the weights that the config's shapes give. "measured": the figures of a
+log or of a user. In: resolved settings. Out: `FreeMemory` and what it leaves for the pools. The non-obvious thing: on
+the config basis `pre` and `post` share one unknown (what is free before loading), so the interval of the rest is
+narrower than two independent intervals would make it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..budget_types import FreeMemory
+from ..engines.sglang.demand import Rest, rest, rest_gib
+from ..engines.sglang.offsets import known_offsets
+from ..engines.sglang.resolve import Settings
+from ..errors import ConfigError
+from ..specs import load_gpu
+from ..terms import Basis
+from ..units import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What the solver starts from."""
+
+    basis: Basis
+    free: FreeMemory
+    rest: Rest
+    weights: Interval | None  # bytes on a rank; None: not computable from the config
+    draft_weights: Interval | None
+
+
+def start(
+    settings: Settings, *, pre_bytes: Interval | None, post_bytes: Interval | None, free: FreeMemory | None
+) -> Start:
+    """Measured when free memory is given, else from the configuration. ConfigError when neither is possible."""
+    weights, draft = _weights(settings), _draft_weights(settings)
+    if (pre_bytes is None) != (post_bytes is None):
+        raise ConfigError(
+            "free memory: only one of the two figures is given.\n"
+            "Give both: free before the weights load (--pre-gib) and free when the pools are sized (--post-gib)."
+        )
+    if free is None and pre_bytes is not None and post_bytes is not None:
+        free = FreeMemory(pre=pre_bytes, post=post_bytes, source="given: free before loading, free when sizing")
+    if free is not None:
+        if free.post.point > free.pre.point:
+            raise ConfigError(
+                "free memory: more is free after loading than before.\n"
+                "Expected --post-gib below --pre-gib: free before the weights load, and free when the pools are sized."
+            )
+        found = rest(settings, free)
+        return Start(basis="measured", free=free, rest=found, weights=weights, draft_weights=draft)
+    return _from_config(settings, weights, draft)
+
+
+def _from_config(settings: Settings, weights: Interval | None, draft: Interval | None) -> Start:
+    config = settings.config
+    if weights is None or draft is None:
+        raise ConfigError(
+            f"model: the weights of {settings.target.name} are not predicted ({_why_no_weights(settings)}).\n"
+            "Give the free memory that a log shows: --pre-gib and --post-gib."
+        )
+    ranks = config.parallel.tp_size * config.parallel.pp_size
+    known, emulation = settings.gpu.free_before_load(ranks), settings.emulation
+    offsets = known_offsets(settings.version, settings.algorithm, config.parallel.tp_size, config.gpu.name)
+    counted = _plus(weights, draft) if settings.rule.draft_loads_first else weights
+
+    def at(logged: int, loaded: int, pre_offset: int, post_offset: int) -> tuple[int, int]:
+        return logged + pre_offset, logged - loaded - offsets.beside - post_offset
+
+    before = known.bytes if emulation is None else _emulated(settings, known.bytes, ranks)
+    pre_point, post_point = at(before.point, counted.point, offsets.pre.point, offsets.post.point)
+    # Least is left with little free, heavy weights, a high `pre` (the slack is a share of it), a low `post`.
+    pre_low, post_low = at(before.low, counted.high, offsets.pre.high, offsets.post.high)
+    pre_high, post_high = at(before.high, counted.low, offsets.pre.low, offsets.post.low)
+    pres, posts = (pre_low, pre_point, pre_high), (post_low, post_point, post_high)
+    return Start(
+        basis="config",
+        free=FreeMemory(
+            pre=Interval(min(pres), pre_point, max(pres)),
+            post=Interval(min(posts), post_point, max(posts)),
+            source=f"GPU table, {settings.gpu.name}, {ranks} GPU{'s' if ranks > 1 else ''}: {known.source}"
+            + (f"; {emulation.banner}: {emulation.arithmetic}" if emulation else ""),
+        ),
+        rest=Rest(
+            low_gib=rest_gib(settings, pre_low, post_low),
+            point_gib=rest_gib(settings, pre_point, post_point),
+            high_gib=rest_gib(settings, pre_high, post_high),
+        ),
+        weights=weights,
+        draft_weights=draft,
+    )
+
+
+def _emulated(settings: Settings, card: Interval, ranks: int) -> Interval:
+    """Of an emulated card the budget is what was chosen; unsure is only how much the real card has free."""
+    host = load_gpu(settings.config.gpu.name).free_before_load(ranks).bytes
+    share = card.point / host.point
+    return Interval(
+        card.point - round((host.point - host.low) * share),
+        card.point,
+        card.point + round((host.high - host.point) * share),
+    )
+
+
+def _weights(settings: Settings) -> Interval | None:
+    if _why_not_split(settings) is not None:
+        return None
+    return settings.target.weights_bytes(settings.config.parallel.tp_size)
+
+
+def _draft_weights(settings: Settings) -> Interval | None:
+    """Zero without a draft model; None when the draft's config does not tell."""
+    if settings.draft is None:
+        return Interval.exact(0)
+    if _why_not_split(settings) is not None:
+        return None
+    return settings.draft.weights_bytes(settings.config.parallel.tp_size)
+
+
+def _why_not_split(settings: Settings) -> str | None:
+    if settings.config.parallel.pp_size > 1:
+        return "pipeline stages"
+    return "data-parallel attention" if settings.attention_dp > 1 else None
+
+
+def _why_no_weights(settings: Settings) -> str:
+    split = _why_not_split(settings)
+    if split is not None:
+        return f"{split} split them in a way that is not modelled"
+    return f"a quantized checkpoint: {settings.target.quantization or 'the draft'}"
+
+
+def _plus(first: Interval, second: Interval) -> Interval:
+    return Interval(first.low + second.low, first.point + second.point, first.high + second.high)

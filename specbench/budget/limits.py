@@ -1,0 +1,124 @@
+"""Limits of a budget, each with its formula in words and in figures. In: a solved case. Out: counts per rank."""
+
+from __future__ import annotations
+
+from ..budget_types import PredictedLimit
+from ..engines.sglang.resolve import Settings
+from ..engines.sglang.sizing.contract import Demand
+from ..terms import Limit
+from ..units import GIB, Interval
+from .case import Case, over
+
+
+def limits(case: Case) -> dict[Limit, PredictedLimit]:
+    resolved, wanted, pools = case.settings, case.demand, case.span.point.pools
+    rule = resolved.rule.label
+    stateful = case.slot.layers > 0
+    per_request = resolved.slots_per_request
+    found: dict[Limit, PredictedLimit] = {}
+
+    def add(limit: Limit, value: Interval | None, formula: str, numbers: str) -> None:
+        found[limit] = PredictedLimit(limit=limit, value=value, formula=formula, numbers=numbers, rule=rule)
+
+    slots = over(case, lambda p: max(p.slots, 0)) if stateful else None
+    add("state_slots", slots, *(_slot_formula(case) if stateful else ("the model keeps no state", "")))
+    add(
+        "slots_per_request",
+        Interval.exact(per_request) if stateful else None,
+        _per_request_words(resolved) if stateful else "the model keeps no state",
+        str(per_request) if stateful else "",
+    )
+    requests = over(case, lambda p: 0 if p.refusal and p.refusal != "pool_too_short" else p.requests)
+    bound, bound_numbers = _bound_by_tokens(resolved, wanted, pools.tokens)
+    asked = wanted.requests if wanted.requests is not None else "none asked"
+    add(
+        "running_requests",
+        requests,
+        f"smallest of asked, {bound}" + (", slots // slots per request" if stateful else ""),
+        f"asked {asked}, {bound_numbers}"
+        + (f", {pools.slots} // {per_request} = {pools.slots // per_request}" if stateful else ""),
+    )
+    tokens = over(case, lambda p: p.tokens if p.allocated else None)
+    if tokens is None:
+        add("kv_tokens", None, "not predicted: the start is refused before the pools are allocated", "")
+    else:
+        add(
+            "kv_tokens",
+            tokens,
+            f"what state and scratch leave // bytes of a token (target + {case.cell.draft_words})",
+            f"{int(pools.left_gib * GIB):,} B // {wanted.cell_bytes:,} B = {pools.tokens:,}",
+        )
+    add(
+        "context_len",
+        Interval.exact(wanted.context_len),
+        "--context-length, else the model's own",
+        str(wanted.context_len),
+    )
+    longest = over(case, lambda p: min(wanted.context_len, p.tokens) - 6 if p.allocated and p.tokens else None)
+    add(
+        "max_input_tokens",
+        longest,
+        "min(context, tokens) - 1 - 5" if longest else "not predicted: no pool",
+        f"min({wanted.context_len:,}, {pools.tokens:,}) - 6 = {longest.point:,}" if longest else "",
+    )
+    return found
+
+
+def _bound_by_tokens(resolved: Settings, wanted: Demand, tokens: int | None) -> tuple[str, str]:
+    """What the KV pool alone allows, in words and in figures."""
+    if tokens is None:
+        return "what the KV tokens allow", "KV tokens not known"
+    context = wanted.context_len
+    estimate = max(min(int(tokens / context * 512), 4096), 2048)
+    half = f"{tokens:,} // 2 = {tokens // 2:,}"
+    if resolved.rule.request_limit == "half_tokens" and wanted.requests is not None:
+        return "tokens // 2", half
+    words = "512 for every whole context of tokens, but at least 2,048 and at most 4,096"
+    figures = f"{tokens:,} / {context:,} × 512, within bounds {estimate:,}"
+    if wanted.requests is None:
+        return f"{words}, tokens // 2", f"{figures}, {half}"
+    return words, figures
+
+
+def _slot_formula(case: Case) -> tuple[str, str]:
+    wanted, resolved = case.demand, case.settings
+    left, slot = f"{case.span.point.rest_gib:.4f} GiB", f"{wanted.slot_bytes:,} B"
+    slots = case.span.point.pools.slots
+    if wanted.explicit_slots is not None and not (wanted.radix and resolved.rule.scratch_per_slot):
+        return "--max-mamba-cache-size", f"{wanted.explicit_slots} // {wanted.attention_dp} = {slots}"
+    if not wanted.radix and wanted.requests is not None:
+        return "one per asked request, as there is no radix cache", str(slots)
+    share = f"× {wanted.ratio:g} / (1 + {wanted.ratio:g})"
+    width, per_request = wanted.draft_tokens, wanted.slots_per_request
+    if not width:
+        pad = " less one padding slot" if resolved.rule.charges_padding else ""
+        return f"ratio's share of the rest // slot bytes{pad}", f"{left} {share} // {slot}{pad} = {slots}"
+    match resolved.rule.era:
+        case "0":
+            return (
+                "ratio's share of the rest // slot bytes // (1 + D)",
+                f"{left} {share} // {slot} // {1 + width} = {slots}",
+            )
+        case "I":
+            first = f"({left} - {wanted.requests} × {width} × {slot})"
+            return (
+                "ratio's share of the rest after the scratch of every asked request // slot bytes",
+                f"{first} {share} // {slot} = {slots}",
+            )
+        case "II":
+            return (
+                "ratio's share of the rest // (slot bytes × (1 + D / slots per request))",
+                f"{left} {share} // ({slot} × (1 + {width} / {per_request})) = {slots}",
+            )
+        case _:
+            return (
+                "(ratio's share of the rest - padding) // (slot bytes × (1 + D / slots per request))",
+                f"({left} {share} - {1 + width} × {slot}) // ({slot} × (1 + {width} / {per_request})) = {slots}",
+            )
+
+
+def _per_request_words(resolved: Settings) -> str:
+    if resolved.strategy is None:
+        return "one: no radix cache"
+    overlap = "with" if resolved.overlap else "without"
+    return f"strategy {resolved.strategy}, {overlap} overlap scheduling"

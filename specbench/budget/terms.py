@@ -1,0 +1,79 @@
+"""Terms of a budget, each with its formula in words and in figures. In: a solved case. Out: bytes per rank."""
+
+from __future__ import annotations
+
+from ..budget_types import PredictedTerm
+from ..terms import Term
+from ..units import Interval, format_gib
+from .case import Case, hull
+
+#: Of a host the engine logs what is available at a moment: weights are the difference of two such figures.
+_SHARED = "what a host has free changes with everything that runs there, and so does what the engine logs of it"
+
+
+def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
+    resolved = case.settings
+    rule = resolved.rule.label
+    tp = resolved.config.parallel.tp_size
+    found: dict[Term, PredictedTerm] = {}
+
+    def add(term: Term, value: Interval | None, formula: str, numbers: str = "", source: str = rule) -> None:
+        found[term] = PredictedTerm(term=term, bytes=value, formula=formula, numbers=numbers, rule=source)
+
+    shapes = "tensor shapes of config.json × type, split over ranks, as PyTorch's allocator rounds them"
+    loaded = "config.json; CUDACachingAllocator"
+    weights, draft = case.start.weights, case.start.draft_weights
+    why = "not predicted: the config does not tell the tensors of this checkpoint or split"
+    if resolved.gpu.is_host:
+        weights = draft = None
+        why = f"not predicted: {_SHARED}"
+    add("weights", weights, shapes if weights else why, _on_a_rank(resolved.target.name, weights, tp), loaded)
+    if resolved.draft is None:
+        add("draft_weights", Interval.exact(0), "no draft model", "0 B", loaded)
+    else:
+        add("draft_weights", draft, shapes if draft else why, _on_a_rank(resolved.draft.name, draft, tp), loaded)
+    for term in ("state_conv", "state_ssm", "scratch_ssm", "scratch_conv", "kv", "draft_kv"):
+        add(term, *_pool_term(case, term))
+    add("graphs", None, "not predicted: CUDA graphs depend on kernels and captured sizes; the log tells")
+    if slack is None:
+        unknown = "the start is refused, or the draft's weights are not known"
+        lacking = _SHARED if resolved.gpu.is_host else unknown
+        add("slack", None, f"not predicted: {lacking}")
+    else:
+        later = "" if resolved.rule.draft_loads_first else ", less the draft's weights"
+        add(
+            "slack",
+            slack,
+            f"free when sizing, less all pools and the request table{later}; the low end allows for rounding",
+            _slack_numbers(case, slack),
+        )
+    return found
+
+
+def _on_a_rank(name: str, size: Interval | None, tp: int) -> str:
+    return f"{name}, TP{tp}: {size.point:,} B = {format_gib(size.point)}" if size else ""
+
+
+def _pool_term(case: Case, term: Term) -> tuple[Interval | None, str, str]:
+    """Bytes, formula, numbers of a pool."""
+    if term.startswith("state_") and not case.slot.layers:
+        return Interval.exact(0), "the model keeps no state", "0 B"
+    if term.startswith("scratch_") and not (case.slot.layers and case.demand.draft_tokens):
+        return Interval.exact(0), "no speculative scratch", "0 B"
+    if term == "draft_kv" and case.cell.draft_bytes == 0:
+        return Interval.exact(0), "no draft keeps KV", "0 B"
+    if not case.span.point.pools.allocated:
+        return None, "not predicted: the start is refused before the pools are allocated", ""
+    if term == "draft_kv" and case.span.point.pools.refusal and not case.settings.rule.draft_loads_first:
+        return None, "not predicted: the start is refused before the draft is loaded", ""
+    share = case.allocation(case.span.point.pools).shares[term]
+    sizes = (case.allocation(s.pools).shares[term].bytes for s in case.span.all if s.pools.allocated)
+    return hull(sizes, share.bytes), share.formula, share.numbers
+
+
+def _slack_numbers(case: Case, slack: Interval) -> str:
+    pools = case.allocation(case.span.point.pools).total_bytes
+    text = f"{format_gib(case.start.free.post.point)} - {format_gib(pools)}"
+    if not case.settings.rule.draft_loads_first and case.start.draft_weights:
+        text += f" - {format_gib(case.start.draft_weights.point)}"
+    return f"{text} = {format_gib(slack.point)}"

@@ -1,0 +1,120 @@
+"""What a budget says in words: why it comes out so, what the engine would print, what to be careful about."""
+
+from __future__ import annotations
+
+from ..engines.sglang import arguments
+from ..engines.sglang.sizing import caveat, refusals
+from ..engines.sglang.sizing.contract import Pools
+from ..specs import model_source
+from ..terms import Verdict
+from ..units import GIB, Interval, format_gib
+from .case import Case
+
+#: Free memory falls by more than the weights: workspaces, and figures read a little earlier or later (offsets.yaml).
+_BESIDE_WEIGHTS_BYTES = GIB // 5
+_OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
+
+
+def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
+    pools, per_request, asked = case.span.point.pools, case.settings.slots_per_request, case.asked
+    left = f"{case.span.point.rest_gib:.2f} GiB left for pools"
+    if verdict == "refused":
+        return _refusal_reason(case, pools, left, slack)
+    if verdict == "capped":
+        if case.slot.layers and pools.slots // per_request == pools.requests:
+            return (
+                f"{pools.slots} state slots at {per_request} per request serve {pools.requests} of the {asked} "
+                f"requests asked ({left})."
+            )
+        return f"{pools.tokens:,} KV tokens serve {pools.requests} of the {asked} requests asked ({left})."
+    state = f"{pools.slots} state slots, " if case.slot.layers else ""
+    return f"{state}{pools.tokens:,} KV tokens, {pools.requests:,} running requests ({left})."
+
+
+def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None) -> str:
+    per_request, width = case.settings.slots_per_request, case.demand.draft_tokens
+    scratch = format_gib(pools.scratch_charged_bytes)
+    taken = f", of which the speculative scratch takes {scratch}" if width and pools.scratch_charged_bytes else ""
+    match pools.refusal:
+        case "no_state":
+            return f"No state slot fits: {left}, and padding and scratch of {width} tokens come first."
+        case "state_too_small" | "zero_requests":
+            return f"{pools.slots} state slots are fewer than the {per_request} of one request: {left}{taken}."
+        case "not_enough_memory" | "no_room":
+            return f"Nothing remains for KV tokens: {left}{taken}."
+        case "pool_too_short":
+            return f"{pools.tokens} KV tokens are too few for any request: {left}{taken}."
+        case None:
+            missing = format_gib(-slack.point) if slack is not None else "memory"
+            return f"The pools and the draft overrun the card by {missing}: the static fraction leaves no room outside."
+
+
+def engine_error(case: Case, verdict: Verdict) -> str | None:
+    if verdict != "refused":
+        return None
+    pools, free = case.span.point.pools, case.start.free
+    if pools.refusal is None:
+        return _OUT_OF_MEMORY
+    return refusals.text(
+        pools,
+        case.settings.rule,
+        case.demand,
+        fraction=case.settings.fraction,
+        pre_bytes=free.pre.point,
+        post_bytes=free.post.point,
+        graphs=case.settings.graphs,
+    )
+
+
+def _loaded_otherwise(case: Case) -> str | None:
+    """A sentence when measured free memory fell by another amount than the weights explain."""
+    weights, draft = case.start.weights, case.start.draft_weights
+    if case.start.basis != "measured" or weights is None or draft is None or case.settings.gpu.is_host:
+        return None
+    first = case.settings.rule.draft_loads_first
+    expected = Interval(*(w + (d if first else 0) for w, d in zip(_bounds(weights), _bounds(draft), strict=True)))
+    fell = case.start.free.pre.point - case.start.free.post.point
+    if expected.contains(fell, slop=_BESIDE_WEIGHTS_BYTES):
+        return None
+    what = "weights and draft" if first and case.settings.draft is not None else "weights"
+    return (
+        f"Free memory fell by {format_gib(fell)} while loading, but the {what} of this configuration take "
+        f"{format_gib(expected.low)} to {format_gib(expected.high)}: the measurement is of something else, or a flag "
+        "changes the weights."
+    )
+
+
+def _idle(case: Case) -> str | None:
+    """A sentence when there are more GPUs than ranks."""
+    config = case.settings.config
+    parallel, gpus = config.parallel, config.gpu.count
+    servers = 1 if parallel.enable_dp_attention else parallel.dp_size
+    idle = gpus - parallel.tp_size * parallel.pp_size * servers
+    if idle <= 0:
+        return None
+    stay = "1 GPU stays" if idle == 1 else f"{idle} GPUs stay"
+    return (
+        f"{stay} idle: gpu.count is {gpus}, and the server uses {gpus - idle} "
+        f"(tp {parallel.tp_size} × pp {parallel.pp_size} × dp {servers})."
+    )
+
+
+def _bounds(value: Interval) -> tuple[int, int, int]:
+    return value.low, value.point, value.high
+
+
+def warnings(case: Case) -> tuple[str, ...]:
+    resolved = case.settings
+    found = [caveat(resolved.version)]
+    if resolved.config.engine.sizing is not None:
+        found.append(f"sglang {resolved.config.engine.version} is sized by the rules of {resolved.version}, as asked.")
+    for spec in (resolved.target, resolved.draft):
+        source = model_source(spec) if spec is not None else None
+        if spec is not None and source is not None and source["reconstructed"]:
+            found.append(f"{spec.name}: config.json is a reconstruction ({source['rests_on']}).")
+    if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
+        found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
+    found.append(_loaded_otherwise(case))
+    found.append(_idle(case))
+    found.extend(arguments.notes(resolved.config, resolved.target))
+    return tuple(text for text in found if text is not None)

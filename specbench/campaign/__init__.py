@@ -1,0 +1,1 @@
+"""Many configurations: their bill, their order, their resumption, their report."""

@@ -1,0 +1,292 @@
+"""What a campaign will cost, before it starts: how many starts, and how long each configuration takes.
+
+In: configurations (as this machine runs them), and the folder of the campaign, whose own measured runs are the best
+clock there is. Out: a `Cost` per configuration and a `Bill`. What the figures rest on, and what is not known, is said.
+
+The non-obvious thing: requests that cannot run together wait, so the time of a workload follows from the predicted
+number of running requests; a configuration that is predicted to be refused costs its start.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import speculative
+from ..budget_types import MemoryBudget
+from ..configuration import yamltext
+from ..configuration.config import RunConfig
+from ..errors import SpecbenchError
+from ..load.workload import steps_of
+from ..paths import DATA, resolve
+from ..reading.spent import spent
+from ..records.caveats import on_cpu
+from ..records.listing import run_folders
+from ..records.record import RunRecord
+from ..running.recorded import as_recorded
+from ..running.run import predicted
+from ..terms import Verdict
+from ..versions import at_least, version_key
+from .own_time import OwnTime
+
+_KNOWN_MODEL, _KNOWN_GPU = "Qwen/Qwen3.6-27B", "h200"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one configuration takes, seconds."""
+
+    config: RunConfig
+    budget: MemoryBudget | None  # None: not predicted
+    start_s: float  # until the server is ready, or has refused
+    workload_s: float  # warm-up and all steps; 0: nothing is sent, or nothing is answered
+    beside_s: float  # notebook, end of the server
+    is_start: bool  # a real engine is started
+    gpus: int  # that it holds; 0: a replay, a server of someone else, or one on the CPU
+    notes: tuple[str, ...] = ()  # what the figures rest on where that is not the very case
+
+    @property
+    def total_s(self) -> float:
+        return self.start_s + self.workload_s + self.beside_s
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the prediction expects; None: not predicted."""
+        return None if self.budget is None else self.budget.verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    costs: tuple[Cost, ...]
+    pages_s: float
+    at_once: int = 1  # configurations that run at the same time
+
+    @property
+    def starts(self) -> int:
+        """Real engines that are started."""
+        return sum(cost.is_start for cost in self.costs)
+
+    @property
+    def total_s(self) -> float:
+        seconds = [cost.total_s for cost in self.costs]
+        return max(sum(seconds) / self.at_once, max(seconds, default=0.0)) + self.pages_s
+
+    @property
+    def held_s(self) -> float:
+        """Seconds in which GPUs are in use, whatever their number."""
+        return sum(cost.total_s for cost in self.costs if cost.gpus)
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU seconds: each GPU counts."""
+        return sum(cost.total_s * cost.gpus for cost in self.costs)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(note for cost in self.costs for note in cost.notes))
+
+
+def bill(
+    configs: Iterable[RunConfig], root: Path | None = None, *, pages_of: int = 0, page_jobs: int = 1, at_once: int = 1
+) -> Bill:
+    """Of configurations that run one after the other, or `at_once` of them at a time; the first start of a version
+    compiles its kernels, unless a run of `root` did. Pages are written of `pages_of` runs, `page_jobs` at a time.
+    """
+    clock = Clock(root)
+    costs = []
+    for config in configs:
+        costs.append(clock.cost(config))
+        clock.expect(config)
+    return Bill(costs=tuple(costs), pages_s=clock.own.pages_s(pages_of, page_jobs), at_once=at_once)
+
+
+class Clock:
+    """How long things take, better known with every run of the folder that was measured."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._seen: dict[tuple[str, int, bool], float] = {}  # version, GPUs, graphs -> seconds of the newest start
+        self._warm: set[str] = set()  # versions whose kernels are compiled, as far as is known
+        self._at_least: dict[str, float] = {}  # configuration -> seconds that were not enough for it
+        self.own = OwnTime(_durations())
+        for folder in run_folders(root) if root is not None and root.is_dir() else ():
+            try:
+                record = RunRecord.open(folder)
+            except SpecbenchError:
+                continue
+            time = spent(folder, record)
+            self.saw(record, time.run_s)
+            if time.diagnosis_s is not None:
+                self.own.saw_page(time.diagnosis_s)
+
+    def saw(self, record: RunRecord, wall_s: float | None = None) -> None:
+        """A run of this machine; `wall_s`: all that it took, from the notebook's start to its end."""
+        status, config = record.status, record.config
+        taken_s = sum(seconds for phase, seconds in status.phases.items() if phase != "stop")
+        if status.cut_short:
+            self._at_least[config.name] = taken_s
+            return
+        self._at_least.pop(config.name, None)
+        if wall_s is not None:
+            is_replay = config.engine.replay is not None
+            self.own.saw_run(wall_s - (_as_paced_s(config) if is_replay else taken_s), is_replay=is_replay)
+        if status.origin != "measured" or _attached(config):
+            return
+        if status.ready_s is not None:
+            self._seen[_kind(config)] = status.ready_s
+            self._warm.add(config.engine.version)
+
+    def expect(self, config: RunConfig) -> None:
+        """A start that will have been made."""
+        if config.engine.replay is None:
+            self._warm.add(config.engine.version)
+
+    def cost(self, config: RunConfig) -> Cost:
+        if config.engine.replay is not None:
+            return self._of_replay(config)
+        budget = predicted(config)
+        notes: list[str] = []
+        refused = budget is not None and budget.verdict == "refused"
+        workload_s = 0.0 if refused else _workload_s(config, budget, notes)
+        attached = _attached(config)
+        return Cost(
+            config=config,
+            budget=budget,
+            start_s=0.0 if attached else self._start_s(config, notes),
+            workload_s=workload_s,
+            beside_s=self.own.beside_s(is_replay=False),
+            is_start=not attached,
+            gpus=0 if attached or on_cpu(config) else config.gpu.count,
+            notes=tuple(notes),
+        )
+
+    def least_s(self, config: RunConfig) -> float:
+        """Seconds that were not enough when it was ended for a deadline; 0: it was not."""
+        return self._at_least.get(config.name, 0.0)
+
+    def _of_replay(self, config: RunConfig) -> Cost:
+        """A replay takes what was recorded, by its speed."""
+        notes: tuple[str, ...] = ()
+        start_s = workload_s = 0.0
+        budget = None
+        try:
+            record = _recording(config)
+            budget = predicted(as_recorded(config, record).config)
+            start_s, workload_s = _paced(config, record)
+        except SpecbenchError:
+            notes = (f"{config.name}: cannot be played: its recording is not there, or is that of another server",)
+        return Cost(
+            config=config,
+            budget=budget,
+            start_s=start_s,
+            workload_s=workload_s,
+            beside_s=self.own.beside_s(is_replay=True),
+            is_start=False,
+            gpus=0,
+            notes=notes,
+        )
+
+    def _start_s(self, config: RunConfig, notes: list[str]) -> float:
+        version, gpus, graphs = kind = _kind(config)
+        if kind in self._seen:
+            return self._seen[kind]
+        cold = version not in self._warm
+        row = _nearest(version, gpus, graphs, cold)
+        wanted = _in_words(version, gpus, graphs, cold)
+        found = _in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
+        if wanted != found:
+            notes.append(f"no recorded start of {wanted}: taken as that of {found}")
+        if config.engine.args.get("load-format", config.engine.args.get("load_format")) != "dummy":
+            notes.append("the recorded starts read no weights from disk: add the time that this machine needs for it")
+        if config.model != _KNOWN_MODEL or config.gpu.name != _KNOWN_GPU:
+            notes.append(f"{config.model} on {config.gpu.name}: taken as {_KNOWN_MODEL} on {_KNOWN_GPU}")
+        return float(row["seconds"])
+
+
+def _kind(config: RunConfig) -> tuple[str, int, bool]:
+    off = {name.replace("_", "-"): value for name, value in config.engine.args.items()}.get("disable-cuda-graph")
+    return config.engine.version, config.gpu.count, off is not True
+
+
+def _attached(config: RunConfig) -> bool:
+    """Whether the server is someone else's, already started."""
+    return config.engine.attach is not None
+
+
+def _nearest(version: str, gpus: int, graphs: bool, cold: bool) -> Mapping[str, Any]:
+    """The recorded start that is most like it: GPUs and compiled kernels matter most, then graphs, then the version."""
+    rows: Sequence[Mapping[str, Any]] = _durations()["starts"]
+
+    def far(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        earlier = at_least(version, row["version"])
+        distance = [abs(a - b) for a, b in zip(version_key(version)[:3], version_key(row["version"])[:3], strict=False)]
+        return (
+            row["cold"] != cold,
+            abs(row["gpus"] - gpus),
+            row["cuda_graphs"] != graphs,
+            row["version"] != version,
+            not earlier,
+            distance,
+        )
+
+    return min(rows, key=far)
+
+
+def _in_words(version: str, gpus: int, graphs: bool, cold: bool) -> str:
+    several = "" if gpus == 1 else f" on {gpus} GPUs"
+    kernels = "kernels to compile" if cold else "compiled kernels"
+    return f"{version}{several} with {kernels} and {'' if graphs else 'no '}CUDA graphs"
+
+
+def _workload_s(config: RunConfig, budget: MemoryBudget | None, notes: list[str]) -> float:
+    running = None if budget is None else budget.limits["running_requests"].value
+    at_once = max(1, running.point) if running is not None else 1
+    if running is None and not config.workload.load_only:
+        notes.append("where running requests are not predicted, requests are taken to run one by one")
+    table = _durations()["decode_s"]
+    algorithm = speculative.canonical(config.speculative.algorithm)
+    if algorithm not in table and not config.workload.load_only:
+        notes.append(f"no recorded token times of {algorithm}: taken as DFLASH's")
+    decode_s = float(table.get(algorithm, table["DFLASH"])["seconds"])
+    prefill_s = 1.0 / float(_durations()["prefill_tokens_per_s"]["tokens"])
+    total = 0.0
+    for step in steps_of(config.workload):
+        waves = math.ceil(step.requests / min(step.concurrency or step.requests, at_once))
+        taken = step.requests * step.input_tokens * prefill_s + waves * step.max_new_tokens * decode_s
+        total += max(taken, step.requests / step.request_rate) if step.request_rate else taken
+    return total
+
+
+def _recording(config: RunConfig) -> RunRecord:
+    return RunRecord.open(resolve(config.engine.replay or "", kind="engine.replay"))
+
+
+def _paced(config: RunConfig, record: RunRecord) -> tuple[float, float]:
+    """Seconds of a replay's start and of its requests."""
+    speed = config.engine.replay_speed
+    pace = 0.0 if isinstance(speed, str) else 1.0 / speed
+    start_s = pace * (record.status.ready_s or record.status.phases.get("total", 0.0))
+    return start_s, pace * sum(max((trace.end_s or 0.0) for trace in step) for step in _by_step(record))
+
+
+def _as_paced_s(config: RunConfig) -> float:
+    """Seconds that a replay had to take; 0: its recording is not there any more."""
+    try:
+        return sum(_paced(config, _recording(config)))
+    except SpecbenchError:
+        return 0.0
+
+
+def _by_step(record: RunRecord) -> Iterable[list[Any]]:
+    steps: dict[str, list[Any]] = {}
+    for trace in record.requests():
+        steps.setdefault(trace.step, []).append(trace)
+    return steps.values()
+
+
+@functools.cache
+def _durations() -> Mapping[str, Any]:
+    return dict(yamltext.written((DATA / "durations.yaml").read_text(encoding="utf-8")))

@@ -1,0 +1,1 @@
+"""What a run is: the sections of a params file as types, and the words of a mistake in them."""

@@ -1,0 +1,1 @@
+"""Records that were made elsewhere, brought into the form of this workbook."""

@@ -1,0 +1,157 @@
+"""Records of specbench from another machine -> records to keep, without the names of that machine's folders.
+
+In: run folders (`runs/NAME`), and texts to replace. Out: the same records, in which every file reads the new text. The
+non-obvious thing: what was derived from the replaced text is derived again (hashes of the command and of the
+configuration, where the lines of the log begin); the hashes of the source stay in env.json, and a note says what was
+done. A kept record is no longer measured just now, so its figures are called recorded.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..configuration.config import RunConfig
+from ..errors import ConfigError, RecordError
+from ..records.listing import run_folders
+from ..records.record import RECORD, RunRecord
+from ..records.types import LogArrival, RunStatus
+from ..records.writer import RecordWriter, sha256_bytes, sha256_text
+
+#: Written anew, not copied.
+_MADE = ("config.yaml", "command.json", "env.json", "log_times.csv.gz", "status.json")
+#: Tables larger than this are stored compressed where a record may have them so.
+_COMPRESS_FROM = 8_000
+_COMPRESSIBLE = ("gpu.csv", "requests.jsonl", "metrics.txt")
+
+
+def adopt_all(
+    source: Path,
+    out: Path,
+    *,
+    prefix: str = "",
+    renamed: Mapping[str, str] | None = None,
+    reworded: Mapping[str, str] | None = None,
+) -> list[RunRecord]:
+    """Every record of `source`, as `<out>/<prefix><name>`. RecordError when there is none, or one is there already."""
+    folders = record_folders(source)
+    if not folders:
+        raise RecordError(f"{source}: no record of specbench in it.\nExpected a run folder, or a folder of them.")
+    out.mkdir(parents=True, exist_ok=True)
+    names = _Names(renamed or {})
+    records = []
+    for folder in folders:
+        record = RunRecord.open(folder)
+        records.append(_adopt(record, out / f"{prefix}{record.name}", names, reworded or {}))
+    return records
+
+
+def record_folders(source: Path) -> list[Path]:
+    """The records of specbench in `source`: itself, or those of its runs."""
+    if _is_record(source):
+        return [source]
+    return [folder for folder in run_folders(source) if _is_record(folder)] if source.is_dir() else []
+
+
+def _is_record(folder: Path) -> bool:
+    return any((place / "status.json").is_file() for place in (folder, folder / RECORD))
+
+
+def renames(given: Iterable[str]) -> dict[str, str]:
+    """`OLD=NEW` of the command line. ConfigError (two lines) for anything else."""
+    found = {}
+    for text in given:
+        old, equals, new = text.partition("=")
+        if not old or not equals:
+            raise ConfigError(
+                f"--rename: got {text!r}.\nExpected OLD=NEW, the text that is replaced and what is put there."
+            )
+        found[old] = new
+    return found
+
+
+class _Names:
+    """Texts to replace, the longest first, so that one name may begin with another."""
+
+    def __init__(self, renamed: Mapping[str, str]) -> None:
+        self._pairs = sorted(renamed.items(), key=lambda pair: -len(pair[0]))
+        self.new = tuple(dict.fromkeys(renamed.values()))
+
+    def bytes(self, data: bytes) -> bytes:
+        for old, new in self._pairs:
+            data = data.replace(old.encode(), new.encode())
+        return data
+
+    def text(self, text: str) -> str:
+        return self.bytes(text.encode()).decode()
+
+
+def _adopt(record: RunRecord, target: Path, names: _Names, reworded: Mapping[str, str]) -> RunRecord:
+    log = record.log_bytes()
+    argv = [names.text(word) for word in record.command()]
+    written = yaml.safe_load(names.text((record.folder / "config.yaml").read_text(encoding="utf-8")))
+    config = RunConfig.model_validate(written | {"name": target.name})
+    with RecordWriter(target) as writer:
+        writer.log_path.write_bytes(names.bytes(log))
+        writer.config(config)
+        writer.command(argv)
+        writer.env(_env(record, config, argv, log, names))
+        arrivals = record.log_arrivals()
+        if arrivals:
+            writer.log_arrivals(_moved(arrivals, log, names))
+        for file in sorted(record.folder.iterdir()):
+            name = file.name.removesuffix(".gz")
+            if name == "server.log" or file.name in _MADE:
+                continue
+            data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+            content = names.text(data.decode("utf-8"))
+            large = name in _COMPRESSIBLE and len(content) >= _COMPRESS_FROM
+            writer.text(name, content, compress=large or file.suffix == ".gz")
+        return writer.finish(_status(record.status, names, reworded))
+
+
+def _env(record: RunRecord, config: RunConfig, argv: list[str], log: bytes, names: _Names) -> dict[str, Any]:
+    env: dict[str, Any] = json.loads(names.text((record.folder / "env.json").read_text(encoding="utf-8")))
+    del env["schema"]
+    hashes = env.get("inputs_sha256")
+    env["argv_sha256"] = sha256_text("\0".join(argv))
+    env["inputs_sha256"] = (hashes if isinstance(hashes, dict) else {}) | {
+        "params": sha256_text(config.model_dump_json())
+    }
+    env["imported"] = {
+        "from": record.name,
+        "server_log_sha256": sha256_bytes(names.bytes(log)),
+        "put_in_place_of_its_own": list(names.new),
+        "source_sha256": {
+            "record": record.sha256(),
+            "server_log": sha256_bytes(log),
+            "argv": record.env.get("argv_sha256"),
+        },
+    }
+    return env
+
+
+def _status(status: RunStatus, names: _Names, reworded: Mapping[str, str]) -> RunStatus:
+    read = RunStatus.model_validate_json(names.text(status.model_dump_json(by_alias=True)))
+    notes = [reworded.get(note, note) for note in read.notes]
+    if names.new:
+        notes.append(
+            "imported from a record of another machine: names of its folders were replaced "
+            f"({', '.join(names.new)} stand for them), in the log too; every figure is as it was recorded"
+        )
+    return read.model_copy(update={"origin": "recorded", "notes": tuple(note for note in notes if note)})
+
+
+def _moved(arrivals: Iterable[LogArrival], log: bytes, names: _Names) -> Iterator[LogArrival]:
+    """Where the lines begin in the log as it reads now."""
+    was = now = 0
+    for arrival in arrivals:
+        now += len(names.bytes(log[was : arrival.offset]))
+        was = arrival.offset
+        yield replace(arrival, offset=now)

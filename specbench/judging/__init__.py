@@ -1,0 +1,1 @@
+"""Predicted against observed, figure by figure."""

@@ -1,0 +1,67 @@
+"""Budgets on both bases for one configuration and what it logged. The only caller of `predict` with logged memory.
+
+"config": nothing measured. "measured": the same solver with the free memory that NVML showed when the engine read it,
+else with the log's own (minimum over ranks, as the engine takes it), and with the fraction the engine resolved; absent
+when the log has no free memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..budget.predict import measured_free, predict
+from ..budget_types import FreeMemory, MemoryBudget
+from ..configuration.config import RunConfig
+from ..engines.contract import PoolReport
+from ..reading.freeread import MeasuredOffsets
+from ..terms import Basis
+from ..units import Quantity
+
+
+def budgets(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None = None) -> dict[Basis, MemoryBudget]:
+    """basis -> budget. ConfigError or SpecError when the configuration cannot be sized at all."""
+    found: dict[Basis, MemoryBudget] = {"config": predict(config)}
+    free = logged_free(config, report, read)
+    if free is not None:
+        found["measured"] = predict(as_resolved(config, report), free=free, passed_fraction=passed(config, report))
+    return found
+
+
+def logged_free(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None = None) -> FreeMemory | None:
+    """Free memory as this very start had it (`read`), else as logged, narrowed by the known offsets. None when the log
+    has no such lines."""
+    if read is not None:
+        return read.free
+    pre, post = _least(report.pre.values()), _least(report.post.values())
+    if pre is None or post is None:
+        return None
+    return measured_free(
+        config.engine.sizing or config.engine.version,
+        config.speculative.algorithm,
+        config.parallel.tp_size,
+        config.gpu.name,
+        pre,
+        post,
+    )
+
+
+def as_resolved(config: RunConfig, report: PoolReport) -> RunConfig:
+    """The configuration with the static fraction that the engine resolved, when none was given.
+
+    With `gpu.emulate` the engine tells the fraction that it was passed, which is not that of the emulated card.
+    """
+    fraction = report.requested.get("mem_fraction_static")
+    told = config.memory.mem_fraction_static is not None or config.gpu.emulate is not None
+    return (
+        config.replace({"memory.mem_fraction_static": fraction}) if isinstance(fraction, float) and not told else config
+    )
+
+
+def passed(config: RunConfig, report: PoolReport) -> float | None:
+    """The fraction on the command line of a server that emulates a smaller card, as its log shows it; else None."""
+    fraction = report.requested.get("mem_fraction_static")
+    return fraction if config.gpu.emulate is not None and isinstance(fraction, float) else None
+
+
+def _least(quantities: Iterable[Quantity]) -> Quantity | None:
+    return min(quantities, key=lambda quantity: quantity.bytes, default=None)

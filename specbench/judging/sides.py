@@ -1,0 +1,315 @@
+"""Memory from four sides: predicted, the engine's log, /server_info, NVML. A row per term or limit, a cell per side.
+
+In: a budget, the pool report, the log, /server_info and the GPU samples of a run. Out: `Sides`: every cell with its
+source, None where a side tells nothing, and in words where the log and /server_info differ. The non-obvious thing: NVML
+knows no terms, only what a whole card has in use; what it shows above the baseline and above all logged terms is the
+engine's CUDA context, its workspaces, and what nobody explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..budget_types import MemoryBudget
+from ..engines.contract import PoolReport, RankPools, ServerLog
+from ..engines.sglang.server_info import ServerInfo, read
+from ..records.types import GpuSample
+from ..terms import TERMS, Limit, Role, Term
+from ..units import GIB, Interval, Quantity, format_gib
+from .reconcile import observed_term
+
+Total = Literal["before_start", "at_ready", "peak", "given_back", "context_and_unexplained"]
+
+#: Bytes of a whole card (the last two: of a rank), beside the terms.
+TOTALS: dict[Total, str] = {
+    "before_start": "in use before the start: the driver's own, and others'; the baseline of the rows below",
+    "at_ready": "in use when the server was ready, above the baseline",
+    "peak": "most in use from then until the stop, above the baseline",
+    "given_back": "counted in a term and freed after the pools were made: a draft's own embedding and head, which it "
+    "then shares with the target",
+    "context_and_unexplained": "in use when ready, above the baseline and in no term: CUDA context, buffers, the rest",
+}
+#: Between two figures of free memory something is always taken; more free than this is memory that came back.
+_CAME_BACK_BYTES = GIB // 10
+_COUNTS: tuple[Limit, ...] = ("state_slots", "running_requests", "kv_tokens", "context_len", "max_input_tokens")
+_INFO = "/server_info"
+_STOPPED = frozenset({"stop", "steady_end", "killed", "after"})
+_POOLS: tuple[Term, ...] = tuple(term for term in TERMS if term not in ("slack", "unexplained"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one side tells."""
+
+    value: int  # in the unit of the row
+    tolerance: int  # rounding of the figure
+    source: str  # "log line 24", "/server_info memory_usage.weight", "NVML, GPU 0, 12 samples"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One row."""
+
+    name: Term | Limit | Total
+    rank: str  # "" on one GPU, and for what holds for all ranks
+    unit: Literal["bytes", "count"]
+    predicted: Interval | None
+    log: Told | None
+    server_info: Told | None
+    nvml: Told | None
+    disagreement: str | None  # between the log and /server_info
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    rows: tuple[Side, ...]
+
+    @property
+    def disagreements(self) -> tuple[str, ...]:
+        return tuple(row.disagreement for row in self.rows if row.disagreement is not None)
+
+    def of(self, name: Term | Limit | Total, rank: str = "") -> Side:
+        """The row of a name; KeyError when there is none."""
+        for row in self.rows:
+            if (row.name, row.rank) == (name, rank):
+                return row
+        raise KeyError(name)
+
+
+def sides(
+    budget: MemoryBudget | None,
+    report: PoolReport,
+    log: ServerLog,
+    info: Mapping[str, Any] | None,
+    samples: Sequence[GpuSample],
+    env: Mapping[str, Any],
+) -> Sides:
+    """`budget`: on the better basis. `env`: of the record, for the GPUs that the server used."""
+    told = read(info)
+    ranks = tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
+    cards = _cards(samples, env)
+    rows: list[Side] = []
+    for place, rank in enumerate(ranks):
+        mine = {pools.role: pools for pools in report.ranks if pools.rank == rank}
+        card = cards[place] if place < len(cards) else None
+        terms = list(_terms(budget, mine, rank, told if place == 0 else None))
+        rows += [*terms, *_totals(budget, rank, log, terms, card, told if place == 0 else None)]
+    rows += _limits(budget, report, log, told)
+    return Sides(rows=tuple(rows))
+
+
+# ── terms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _terms(
+    budget: MemoryBudget | None, mine: Mapping[Role, RankPools], rank: str, told: ServerInfo | None
+) -> Iterator[Side]:
+    for term in _POOLS:
+        expected = budget.terms.get(term) if budget is not None else None
+        predicted = expected.bytes if expected is not None else None
+        seen = observed_term(term, mine.get("target"), mine.get("draft"))
+        log = None if seen.value is None else Told(value=seen.value, tolerance=seen.tolerance, source=_line(seen.line))
+        server = None if told is None else _told_term(term, told)
+        if log is None and server is None and (predicted is None or predicted.high == 0):
+            continue  # the configuration does not have it
+        # Graphs of the draft are in the log's figure and, up to 0.5.19, not in that of /server_info.
+        alike = term != "graphs" or mine.get("draft") is None or (told is not None and told.graphs_of != "target")
+        yield _side(term, rank, "bytes", predicted, log, server, None, alike=alike)
+
+
+def _told_term(term: Term, told: ServerInfo) -> Told | None:
+    named: dict[Term, tuple[Quantity | None, str]] = {
+        "weights": (told.weights, "weight (target alone)"),
+        "kv": (told.kv, "kvcache (target alone)"),
+        "graphs": (told.graphs, f"graph ({told.graphs_of})"),
+    }
+    size, name = named.get(term, (None, ""))
+    if size is None or (term == "graphs" and not size.bytes):  # 0 also where none were captured
+        return None
+    return Told(value=size.bytes, tolerance=size.resolution_bytes, source=f"{_INFO} memory_usage.{name}")
+
+
+def _limits(budget: MemoryBudget | None, report: PoolReport, log: ServerLog, told: ServerInfo | None) -> Iterator[Side]:
+    target = next((pools for pools in report.ranks if pools.role == "target"), None)
+    logged: dict[Limit, tuple[int | None, str]] = {
+        "state_slots": (target.state_slots if target else None, "log, state pool"),
+        "running_requests": (_least(row.running_requests for row in log.resolved), "log, summary"),
+        "kv_tokens": (target.kv_tokens if target else None, "log, KV pool"),
+        "context_len": (_least(row.context_len for row in log.resolved), "log, summary"),
+        "max_input_tokens": (None, ""),
+    }
+    names = {
+        "state_slots": "max_mamba_cache_size",
+        "running_requests": "effective_max_running_requests_per_dp",
+        "kv_tokens": "max_total_num_tokens",
+        "context_len": "context_length",
+        "max_input_tokens": "max_req_input_len",
+    }
+    for limit in _COUNTS:
+        expected = budget.limits.get(limit) if budget is not None else None
+        value, source = logged[limit]
+        answer: int | None = getattr(told, limit) if told is not None else None
+        yield _side(
+            limit,
+            "",
+            "count",
+            expected.value if expected is not None else None,
+            None if value is None else Told(value=value, tolerance=0, source=source),
+            None if answer is None else Told(value=answer, tolerance=0, source=f"{_INFO} {names[limit]}"),
+            None,
+        )
+
+
+# ── whole cards ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _totals(
+    budget: MemoryBudget | None,
+    rank: str,
+    log: ServerLog,
+    terms: Sequence[Side],
+    card: Sequence[GpuSample] | None,
+    told: ServerInfo | None,
+) -> Iterator[Side]:
+    before = next((sample for sample in card or () if sample.phase == "before"), None)
+    if card is None or before is None:
+        return
+    serving = _serving(card)
+    base, gpu = before.used_bytes, f"NVML, GPU {before.gpu}"
+    yield _side("before_start", rank, "bytes", None, None, None, _told(base, f"{gpu}, before the start"))
+    if not serving:
+        return
+    ready = serving[0].used_bytes - base
+    summary = next((row for row in log.resolved if row.rank == rank and row.available is not None), None)
+    end = None
+    if summary is not None and summary.available is not None:
+        free = summary.available
+        end = Told(
+            value=before.total_bytes - free.bytes - base,
+            tolerance=free.resolution_bytes,
+            source=f"{_line(summary.line)}: {format_gib(free.bytes)} free, of the total by NVML, less the baseline",
+        )
+    server = None
+    if told is not None and told.free_after_start is not None:
+        server = Told(
+            value=before.total_bytes - told.free_after_start.bytes - base,
+            tolerance=told.free_after_start.resolution_bytes,
+            source=f"{_INFO} memory_usage.startup_available, of the total by NVML, less the baseline",
+        )
+    yield _side(
+        "at_ready", rank, "bytes", None, end, server, _told(ready, f"{gpu}, first sample when ready"), alike=False
+    )
+    most = max(sample.used_bytes for sample in serving) - base
+    yield _side("peak", rank, "bytes", None, None, None, _told(most, f"{gpu}, {len(serving)} samples until the stop"))
+    known = [row.log for row in terms]
+    if all(one is not None for one in known):
+        back = _given_back(log, rank)
+        if back is not None:
+            yield _side("given_back", rank, "bytes", None, back, None, None)
+        named = sum(one.value for one in known if one is not None) - (back.value if back is not None else 0)
+        rounding = sum(one.tolerance for one in (*known, back) if one is not None)
+        less = "" if back is None else ", without what was given back"
+        source = f"{gpu}, when ready, less the {len(known)} terms of the log ({format_gib(named)}{less})"
+        if ready + rounding < named:
+            source += "; below 0: what a term counts was given back later, or is shared"
+        rest = Told(value=ready - named, tolerance=rounding, source=source)
+        yield _side("context_and_unexplained", rank, "bytes", None, None, None, rest)
+
+
+def _given_back(log: ServerLog, rank: str) -> Told | None:
+    """What is free again between the last pool and the next figure. SGLang's multi-token heads load an embedding and a
+    head of their own, which the log counts as theirs, and free them for the target's (set_embed_and_head)."""
+    last = max((end for end in log.pool_ends if end.rank == rank), key=lambda end: end.line, default=None)
+    if last is None:
+        return None
+    captured = " before its graphs"
+    later: list[tuple[int, Quantity, str]] = [
+        (graph.line, Quantity(graph.available.bytes + graph.used.bytes, 2 * graph.available.resolution_bytes), captured)
+        for graph in log.graphs
+        if graph.rank == rank and graph.line > last.line and graph.available is not None and graph.used is not None
+    ]
+    later += [(row.line, row.available, "") for row in log.resolved if row.rank == rank and row.available is not None]
+    after = min((found for found in later if found[0] > last.line), key=lambda found: found[0], default=None)
+    if after is None or after[1].bytes - last.available.bytes < _CAME_BACK_BYTES:
+        return None
+    line, free, how = after
+    return Told(
+        value=free.bytes - last.available.bytes,
+        tolerance=free.resolution_bytes + last.available.resolution_bytes,
+        source=f"log line {last.line}: {format_gib(last.available.bytes)} free, line {line}: "
+        f"{format_gib(free.bytes)}{how}",
+    )
+
+
+def _serving(card: Sequence[GpuSample]) -> list[GpuSample]:
+    """The samples from ready to the stop; none when the server was never ready."""
+    first = next((place for place, sample in enumerate(card) if sample.phase == "ready"), None)
+    if first is None:
+        return []
+    last = next((place for place in range(first, len(card)) if card[place].phase in _STOPPED), len(card))
+    return list(card[first:last])
+
+
+def _cards(samples: Sequence[GpuSample], env: Mapping[str, Any]) -> list[list[GpuSample]]:
+    """Samples per GPU that the server used, in the order of its ranks."""
+    memory = env.get("gpu_memory")
+    uses = memory.get("before") if isinstance(memory, dict) else None
+    used = {use.get("gpu") for use in uses if isinstance(use, dict)} if isinstance(uses, list) and uses else None
+    found: dict[int, list[GpuSample]] = {}
+    for sample in samples:
+        if used is None or sample.gpu in used:
+            found.setdefault(sample.gpu, []).append(sample)
+    return [found[gpu] for gpu in sorted(found)]
+
+
+# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _side(
+    name: Term | Limit | Total,
+    rank: str,
+    unit: Literal["bytes", "count"],
+    predicted: Interval | None,
+    log: Told | None,
+    server_info: Told | None,
+    nvml: Told | None,
+    *,
+    alike: bool = True,
+) -> Side:
+    """`alike`: whether the log and /server_info mean the same thing here."""
+    differ = None
+    if alike and log is not None and server_info is not None:
+        apart = abs(log.value - server_info.value)
+        if apart > log.tolerance + server_info.tolerance:
+            said = [_amount(one.value, unit) for one in (log, server_info)]
+            differ = (
+                f"{name}{f' of {rank}' if rank else ''}: {said[0]} ({log.source}), {said[1]} ({server_info.source})"
+            )
+    return Side(
+        name=name,
+        rank=rank,
+        unit=unit,
+        predicted=predicted,
+        log=log,
+        server_info=server_info,
+        nvml=nvml,
+        disagreement=differ,
+    )
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _amount(value: int, unit: str) -> str:
+    return format_gib(value) if unit == "bytes" else f"{value:,}"
+
+
+def _told(value: int, source: str) -> Told:
+    return Told(value=value, tolerance=0, source=source)
+
+
+def _line(number: int | None) -> str:
+    return "log" if number is None else f"log line {number}"

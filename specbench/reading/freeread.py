@@ -1,0 +1,166 @@
+"""The free memory that the solver read, measured: by NVML, in the start itself, without fitting anything.
+
+In: a record's GPU samples, the arrival times of its log's lines, and the log. Out: `pre` and `post` in bytes, or in one
+sentence why they are not known. What the solver reads is printed nowhere: `pre` is taken inside the distributed init,
+just before the line that ends it, `post` when the pools are sized, just before the first of them is allocated. (SGLang
+0.5.12: init_torch_distributed, _profile_available_bytes; 0.5.16: distributed/bootstrap.py, kv_cache_configurator.py.)
+
+The non-obvious thing: cudaMemGetInfo, which the engine asks, and NVML count the same free bytes. That is not taken for
+granted: every figure of free memory that the log prints is compared with NVML's at that moment, and one unrounded
+figure that /metrics gives. Where they disagree, another process moved memory and nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..budget_types import FreeMemory
+from ..engines.contract import PoolReport, ServerLog
+from ..engines.sglang.logs import read as read_log
+from ..engines.sglang.metrics import AVAILABLE_AFTER_START
+from ..errors import RecordError
+from ..records.record import RunRecord
+from ..units import GIB, Interval, Quantity, format_gib
+from .freeread_rank import Rank, UnknownError
+from .gputrace import Trace
+from .pools import report as pool_report
+
+#: Said of a record in a sentence.
+_UNTIMED = (
+    "this record does not hold when each line of its log came (it was made before specbench timed log lines, or "
+    "somebody else started the server)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredOffsets:
+    """Bytes per rank, the least over all ranks, as the solver takes it."""
+
+    pre: Interval  # free memory as the solver read it before loading
+    post: Interval  # … and when it sized the pools
+    logged_pre: Quantity  # what the log prints instead, smallest rank
+    logged_post: Quantity
+    difference: Interval  # of the engine's count of free bytes and NVML's, from the checks
+    checked: int  # figures of the log and of /metrics that agree with it
+    source: str
+
+    @property
+    def pre_offset(self) -> Interval:
+        """To add to the printed figure."""
+        return _moved(self.pre, -self.logged_pre.bytes)
+
+    @property
+    def post_offset(self) -> Interval:
+        """To take from the printed figure."""
+        return Interval(*(self.logged_post.bytes - end for end in (self.post.high, self.post.point, self.post.low)))
+
+    @property
+    def exact(self) -> bool:
+        return self.pre.is_exact and self.post.is_exact
+
+    @property
+    def free(self) -> FreeMemory:
+        """What a prediction is fed with."""
+        return FreeMemory(pre=self.pre, post=self.post, source=self.source, watched=True)
+
+
+def measured_offsets(record: RunRecord) -> MeasuredOffsets | str:
+    """Of a record of a real start; else why not, in one sentence."""
+    try:
+        log = read_log(record.log_path, name=record.log_path.name, version=record.config.engine.version)
+        return read_free(record, log, pool_report(log, record.server_info()))
+    except RecordError as damaged:
+        return _in_a_line(damaged)
+
+
+def read_free(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredOffsets | str:
+    """The same, where the log is read already."""
+    try:
+        return _measured(record, log, pools)
+    except UnknownError as unknown:
+        return str(unknown)
+    except RecordError as damaged:  # the log and the prediction from it are worth having all the same
+        return _in_a_line(damaged)
+
+
+def _in_a_line(damaged: RecordError) -> str:
+    return str(damaged).partition("\n")[0].removesuffix(".")
+
+
+def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredOffsets:
+    arrivals = {arrival.line: arrival for arrival in record.log_arrivals()}
+    if not arrivals:
+        raise UnknownError(_UNTIMED)
+    capture = record.env.get("capture")
+    if not isinstance(capture, Mapping) or not capture.get("memory_watched"):
+        raise UnknownError("GPU memory was not sampled closely enough while the server started")
+    if record.config.parallel.pp_size > 1:
+        raise UnknownError("pipeline stages: which GPU a rank has is not known")
+    if not pools.pre or not pools.post:
+        raise UnknownError("the log does not print the free memory before and after loading")
+    samples = record.gpu_samples()
+    gpus = _gpus(record, sorted({sample.gpu for sample in samples}), list(pools.post))
+    unrounded = next((s.value for s in record.metric_samples() if s.name == AVAILABLE_AFTER_START), None)
+    ranks = [
+        Rank(rank, Trace(samples, gpu), arrivals, log, unrounded if rank in ("", "TP0") else None).found()
+        for rank, gpu in gpus.items()
+    ]
+    difference = ranks[0].difference
+    checked = sum(rank.checked for rank in ranks)
+    pre, post = _least([rank.pre for rank in ranks]), _least([rank.post for rank in ranks])
+    return MeasuredOffsets(
+        pre=pre,
+        post=post,
+        logged_pre=min(pools.pre.values(), key=lambda quantity: quantity.bytes),
+        logged_post=min(pools.post.values(), key=lambda quantity: quantity.bytes),
+        difference=difference,
+        checked=checked,
+        source=(
+            f"measured by NVML in this start: {_words(pre)} free before loading, {_words(post)} when the pools were "
+            f"sized; {checked} figures of the engine agree"
+        ),
+    )
+
+
+def _gpus(record: RunRecord, seen: Sequence[int], ranks: Sequence[str]) -> dict[str, int]:
+    """Rank -> GPU. On one machine tensor-parallel rank n has the n-th visible GPU."""
+    if not seen:
+        raise UnknownError(f"no GPU was sampled: {record.env.get('gpu_telemetry')}")
+    visible = record.config.engine.env.get("CUDA_VISIBLE_DEVICES", _inherited(record))
+    if visible is None:
+        listed = list(seen)
+    elif all(part.strip().isdecimal() for part in visible.split(",")):
+        listed = [int(part) for part in visible.split(",")]
+    elif len(seen) == 1:
+        listed = list(seen)
+    else:
+        raise UnknownError("CUDA_VISIBLE_DEVICES names GPUs in another way than by number")
+    found = {}
+    for rank in ranks:
+        number = rank.removeprefix("TP") if rank else "0"
+        if not number.isdecimal() or int(number) >= len(listed) or listed[int(number)] not in seen:
+            raise UnknownError(f"which GPU rank {rank or '0'} has is not known")
+        found[rank] = listed[int(number)]
+    return found
+
+
+def _inherited(record: RunRecord) -> str | None:
+    variables = record.env.get("inherited_environment")
+    value = variables.get("CUDA_VISIBLE_DEVICES") if isinstance(variables, Mapping) else None
+    return value if isinstance(value, str) else None
+
+
+def _moved(interval: Interval, by: int) -> Interval:
+    return Interval(interval.low + by, interval.point + by, interval.high + by)
+
+
+def _least(intervals: Sequence[Interval]) -> Interval:
+    """The solver takes the least over the ranks."""
+    return Interval(*(min(ends) for ends in zip(*((i.low, i.point, i.high) for i in intervals), strict=True)))
+
+
+def _words(interval: Interval) -> str:
+    if interval.is_exact:
+        return format_gib(interval.low, digits=4)
+    return f"{interval.low / GIB:.4f} to {format_gib(interval.high, digits=4)}"

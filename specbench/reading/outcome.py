@@ -1,0 +1,42 @@
+"""How a run is summed up in one word: the same word in progress lines, tables, pages and JSON.
+
+In: how the server ended, what was asked and resolved, and the requests. Out: an `Outcome` (`terms.OUTCOMES` has their
+meanings). The status alone says too little: a server that ran is called served only when it answered a request, with as
+many at once as asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records.types import RequestTrace
+from ..terms import Outcome, Status
+
+
+def outcome_of(
+    status: Status | None, *, asked: int | None, resolved: int | None, sent: int | None, answered: int | None
+) -> Outcome:
+    """`asked`, `resolved`: requests at once, in one unit; None: not given, not logged.
+
+    `sent`, `answered`: requests; None: nothing is known of them (a bare log).
+    """
+    if status is None:
+        return "unknown"
+    if status != "served":
+        return status
+    if sent and not answered:
+        return "unanswered"
+    if asked is not None and resolved is not None and resolved < asked:
+        return "capped"
+    return "served" if answered else "started"
+
+
+def tally(requests: Sequence[RequestTrace]) -> tuple[int, int]:
+    """(sent, answered). A warm-up counts only where nothing else was sent: it is no part of what was asked."""
+    counted = [request for request in requests if request.phase == "measured"] or list(requests)
+    return len(counted), sum(request.ok for request in counted)
+
+
+def in_words(outcome: Outcome) -> str:
+    """'timed out'."""
+    return outcome.replace("_", " ")

@@ -1,0 +1,1 @@
+"""One configuration, run: from its params to its record."""

@@ -1,0 +1,1 @@
+"""A record read, judged and explained: what notebooks and pages show of it."""

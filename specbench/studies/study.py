@@ -1,0 +1,173 @@
+"""Records and everything computed from them. In: a folder of runs. Out: a `Study` per record, a `Missing` per failure.
+
+Nothing computed is ever stored: a better log reader or solver improves old runs. A run folder without a record is not
+skipped: its executed notebook tells why there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import diagnose
+from ..diagnose import Diagnosis
+from ..errors import RecordError, SpecbenchError
+from ..paths import resolve
+from ..reading.latency import LatencyTable
+from ..reading.latency import table as latency_table
+from ..records.listing import read, run_folders
+from ..records.record import PARTIAL, RECORD, RunRecord, has_record
+from ..terms import Basis, Outcome
+
+RUN_NOTEBOOK = "2_run.ipynb"
+#: Why a run left no record, when its notebook does not say.
+ERROR = "error.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One record, diagnosed."""
+
+    name: str  # of the folder: unique in its campaign
+    folder: Path
+    record: RunRecord
+    diagnosis: Diagnosis
+    latency: LatencyTable
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.diagnosis.outcome
+
+    @property
+    def asked(self) -> int | None:
+        """Requests at once that were asked for; None: left to the engine."""
+        return self.record.config.memory.max_running_requests
+
+    @property
+    def wanted(self) -> int | None:
+        """Asked per attention-DP rank, the unit in which the engine resolves and a prediction counts."""
+        parallel = self.record.config.parallel
+        return self.asked // parallel.dp_size if self.asked and parallel.enable_dp_attention else self.asked
+
+    @property
+    def resolved(self) -> int | None:
+        """Requests at once that the engine settled on, as it logged."""
+        return self.diagnosis.pools.running_requests
+
+    @property
+    def served(self) -> int | None:
+        """Most requests at once, as the engine says, else the client; 0: none was answered. None: nobody says."""
+        return self.diagnosis.served
+
+    @property
+    def basis(self) -> Basis:
+        """The better basis of prediction that there is: the log's own free memory, else the configuration alone."""
+        return "measured" if "measured" in self.diagnosis.budgets else "config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A run folder without a finished record."""
+
+    name: str
+    folder: Path
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """The runs below a folder, in the order of their names or of the campaign."""
+
+    folder: Path
+    entries: tuple[Study | Missing, ...]
+    waiting: tuple[str, ...] = ()  # configurations of the campaign that are still to run, or to run again
+
+    @property
+    def studies(self) -> tuple[Study, ...]:
+        return tuple(entry for entry in self.entries if isinstance(entry, Study))
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        return tuple(entry for entry in self.entries if isinstance(entry, Missing))
+
+
+def study(path: str | Path) -> Study:
+    """A record folder, or a run folder that holds one. RecordError when there is none, or when it is damaged."""
+    asked = resolve(path, kind="record")
+    record = RunRecord.open(asked)
+    folder = asked.parent if asked.name == RECORD else asked
+    try:
+        found = diagnose.of_record(record)
+        latency = latency_table(record)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        # Files of a right form may hold values that no server gives; one such record must not cost a whole report.
+        raise RecordError(
+            f"{record.folder}: what it holds cannot be evaluated ({type(error).__name__}: {str(error)[:200]}).\n"
+            "The record is damaged; run the configuration again."
+        ) from error
+    return Study(name=folder.name, folder=folder, record=record, diagnosis=found, latency=latency)
+
+
+def collect(path: str | Path) -> Collection:
+    """Every run of a folder, in the campaign's order when it has one. ConfigError: no such folder."""
+    root = resolve(path, kind="records")
+    entries: list[Study | Missing] = []
+    for folder in run_folders(root):
+        try:
+            entries.append(study(folder))
+        except SpecbenchError as error:  # of a damaged record also what its values are refused with
+            if is_run(folder):
+                entries.append(Missing(name=folder.name, folder=folder, error=why_missing(folder) or str(error)))
+    if not entries:
+        raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
+    known = read(root)
+    return Collection(folder=root, entries=tuple(entries), waiting=() if known is None else known.waiting)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run left something here: a record (finished or not), or at least its notebook."""
+    return (
+        has_record(folder)
+        or any((folder / name).is_file() for name in (RUN_NOTEBOOK, ERROR))
+        or any(folder.glob(f"{RECORD}{PARTIAL}*"))
+    )
+
+
+def siblings(study: Study) -> tuple[RunRecord, ...]:
+    """The other records of the campaign that a run belongs to. Empty for a record outside a campaign."""
+    root = study.folder.parent
+    if read(root) is None:
+        return ()
+    return tuple(
+        record for folder in run_folders(root) if folder != study.folder and (record := _record(folder)) is not None
+    )
+
+
+def why_missing(folder: Path) -> str | None:
+    """Why a run folder has no record: as the batch noted, else the run notebook's error. None: nothing tells."""
+    if (folder / ERROR).is_file():
+        return (folder / ERROR).read_text("utf-8", "replace")
+    return _notebook_error(folder)
+
+
+def _notebook_error(folder: Path) -> str | None:
+    path = folder / RUN_NOTEBOOK
+    if not path.is_file():
+        return None
+    try:
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return f"{path.name} is no readable notebook"
+    for cell in cells:
+        for output in cell.get("outputs", ()):
+            if output.get("output_type") == "error":
+                return f"{output.get('ename')}: {output.get('evalue')}"
+    return None
+
+
+def _record(folder: Path) -> RunRecord | None:
+    try:
+        return RunRecord.open(folder)
+    except SpecbenchError:
+        return None

@@ -1,0 +1,164 @@
+"""The card's memory, used up term by term. In: a study or a budget. Out: steps that add up to the card's total, twice.
+
+Predicted and observed alike: in use before loading + every term + the unexplained rest + `slack` = total. Observed, the
+total is NVML's, and `before` is that less the free memory that the log names. The rest is what lies between the terms:
+predicted, what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever
+was used. Of several ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of
+`slack`. The non-obvious thing: of a run that emulates a smaller card the predicted bars are that card's and add up to
+its total, the observed ones are those of the card that is there. A host's memory has no total: its bars begin at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..budget_types import MemoryBudget
+from ..configuration.config import RunConfig
+from ..errors import SpecbenchError
+from ..specs import load_gpu
+from ..terms import Term
+from .study import Study
+
+_POOLS: tuple[Term, ...] = (
+    "weights",
+    "draft_weights",
+    "state_conv",
+    "state_ssm",
+    "scratch_ssm",
+    "scratch_conv",
+    "kv",
+    "draft_kv",
+)
+_LABELS = {
+    "before": "in use before loading",
+    "unexplained": "unexplained rest",
+    "graphs": "graphs (within slack)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    term: Term | Literal["before"]
+    label: str
+    predicted: int | None  # bytes per rank; None: not predicted
+    observed: int | None  # bytes per rank; None: not logged
+    predicted_card: int | None  # bytes of the whole card, of the GPU table; None: not in it
+    card: int | None  # bytes of the card that is there, by NVML where it was sampled
+    on_host: bool = False  # the memory is a host's: there is no card, and so no total to start from
+
+
+def steps(study: Study) -> tuple[Step, ...]:
+    """From what was in use before loading to what is left. Terms that the configuration does not have are left out."""
+    found = study.diagnosis
+    rank = deciding_rank(study)
+    emulates = study.record.config.gpu.emulate is not None
+    budget = found.budgets.get("config" if emulates else study.basis)
+    observed: dict[str, int | None] = {
+        row.term: row.observed
+        for row in found.reconciliation.rows
+        if row.unit == "bytes" and row.basis == study.basis and row.rank == rank
+    }
+    return _steps(
+        _Side(
+            card=card_bytes(study.record.config),
+            pre=budget.free.pre.point if budget is not None else None,
+            values={} if budget is None else _points(budget),
+        ),
+        _Side(
+            card=_seen_total(study),
+            pre=found.pools.pre[rank].bytes if rank in found.pools.pre else None,
+            values=observed,
+        ),
+        on_host=_is_host(study.record.config),
+    )
+
+
+def predicted_steps(budget: MemoryBudget, config: RunConfig) -> tuple[Step, ...]:
+    """The same from a prediction alone; nothing is observed."""
+    total = card_bytes(config) if budget.basis == "config" else _total(config.gpu.name)
+    predicted = _Side(card=total, pre=budget.free.pre.point, values=_points(budget))
+    return _steps(predicted, _Side(card=None, pre=None, values={}), on_host=_is_host(config))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """Predicted or observed."""
+
+    card: int | None
+    pre: int | None  # free before loading
+    values: Mapping[str, int | None]
+
+    def step(self, term: str, present: list[Term]) -> int | None:
+        if term == "before":
+            return _less(self.card, self.pre)
+        return _rest(self.pre, self.values, present) if term == "unexplained" else self.values.get(term)
+
+
+def _points(budget: MemoryBudget) -> dict[str, int | None]:
+    return {term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()}
+
+
+def _steps(predicted: _Side, observed: _Side, *, on_host: bool) -> tuple[Step, ...]:
+    present = [term for term in _POOLS if predicted.values.get(term) or observed.values.get(term)]
+    order: list[Term | Literal["before"]] = [*present, "unexplained", "graphs", "slack"]
+    if not on_host:
+        order.insert(0, "before")
+    return tuple(
+        Step(
+            term=term,
+            label=_LABELS.get(term, term),
+            predicted=predicted.step(term, present),
+            observed=observed.step(term, present),
+            predicted_card=predicted.card,
+            card=observed.card,
+            on_host=on_host,
+        )
+        for term in order
+    )
+
+
+def deciding_rank(study: Study) -> str:
+    """The rank with the least free memory before loading: the solver takes its figure for all."""
+    pre = study.diagnosis.pools.pre
+    return min(pre, key=lambda rank: (pre[rank].bytes, rank), default="")
+
+
+def card_bytes(config: RunConfig) -> int | None:
+    """The total of the card whose budget it is, as the driver shows it; None: no card, or not in the GPU table."""
+    return _total(config.gpu.emulate or config.gpu.name)
+
+
+def _total(name: str) -> int | None:
+    try:
+        return load_gpu(name).card_bytes
+    except SpecbenchError:
+        return None
+
+
+def _is_host(config: RunConfig) -> bool:
+    try:
+        return load_gpu(config.gpu.name).is_host
+    except SpecbenchError:
+        return False
+
+
+def _seen_total(study: Study) -> int | None:
+    """Of the card that is there: NVML's, else the GPU table's. Cards of a machine whose CPU it ran on do not count."""
+    if _is_host(study.record.config):
+        return None
+    totals = {sample.total_bytes for sample in study.record.gpu_samples()}
+    return totals.pop() if len(totals) == 1 else _total(study.record.config.gpu.name)
+
+
+def _less(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first - second
+
+
+def _rest(pre: int | None, values: Mapping[str, int | None], present: list[Term]) -> int | None:
+    """What of the free memory before loading lies in no term; None when a term is unknown: a hole is not a zero."""
+    used = [values.get(term) for term in (*present, "slack")]
+    if pre is None or any(value is None for value in used):
+        return None
+    return pre - sum(value for value in used if value is not None)

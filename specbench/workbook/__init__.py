@@ -1,0 +1,1 @@
+"""Notebooks as programs: parameters, execution, pages, hygiene."""
