@@ -148,7 +148,7 @@ def once(records: Sequence[str], speeds: Sequence[str]) -> tuple[list[Split], fl
 
 def command_s() -> float:
     """A command that only loads the campaign code: the interpreter, imports, the terminal."""
-    code = "import specbench.cli.run, specbench.batch, specbench.cli.campaign_text"
+    code = "import specbench.cli.run, specbench.campaign.batch, specbench.cli.campaign_text"
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
     return time.perf_counter() - began
