@@ -33,7 +33,7 @@ TARGET_P99_S = 0.008
 #: Lateness of a timer (p99, seconds) while its standard input is open.
 TIMER = """
 import asyncio, sys
-from specbench.client_load import LoadMeter
+from specbench.load.client_load import LoadMeter
 async def measure():
     meter = LoadMeter()
     meter.start()

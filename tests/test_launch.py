@@ -205,8 +205,8 @@ def test_the_death_of_the_launching_process_ends_the_server(tmp_path: Path) -> N
         """
         import os, signal, sys
         from pathlib import Path
-        from specbench.config import RunConfig
-        from specbench.launch import launch
+        from specbench.configuration.config import RunConfig
+        from specbench.lifecycle.launch import launch
         with launch(RunConfig.model_validate_json(sys.argv[1]), log_path=Path(sys.argv[2])) as server:
             assert server.ready
             os.kill(os.getpid(), signal.SIGKILL)

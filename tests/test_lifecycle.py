@@ -48,7 +48,7 @@ import sys
 from pathlib import Path
 from specbench import launch
 from specbench.params import load_run
-from specbench.run import run
+from specbench.running.run import run
 launch.GRACE_S, launch._GPU_WAIT_S = map(float, sys.argv[3:])
 run(load_run(sys.argv[1]), Path(sys.argv[2]), notice=lambda text: print("notice:", text, flush=True))
 """

@@ -73,7 +73,7 @@ def test_an_exception_in_a_cell(bench: Workbench) -> None:
     params = bench.params()
     source = notebook(
         bench.folder,
-        "from pathlib import Path\nfrom specbench.launch import launch\nfrom specbench.params import load_run",
+        "from pathlib import Path\nfrom specbench.lifecycle.launch import launch\nfrom specbench.params import load_run",
         f"with launch(load_run({str(params)!r}), log_path=Path('server.log')) as server:\n    1 / 0",
     )
     process = bench.start("-m", "papermill", str(source), "out.ipynb")
@@ -111,7 +111,7 @@ manager.shutdown_kernel()
 def test_an_interrupt_in_jupyterlab(bench: Workbench, wrong: str) -> None:
     """The kernel stays, the cell says KeyboardInterrupt, the server is gone when it says so."""
     cell = (
-        "from pathlib import Path\nfrom specbench.params import load_run\nfrom specbench.run import run\n"
+        "from pathlib import Path\nfrom specbench.params import load_run\nfrom specbench.running.run import run\n"
         f"run(load_run({str(bench.params(wrong))!r}), Path('run'))"
     )
     process = bench.start("-c", LAB, cell, stdin=subprocess.PIPE)
@@ -225,7 +225,7 @@ def test_the_stand_in_is_what_it_is_taken_for(bench: Workbench) -> None:
     """Two of its four processes are no descendants of the first: without a search for them they would live on."""
     log = bench.folder / "server.log"
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom specbench.launch import launch\n"
+        "import sys, time\nfrom pathlib import Path\nfrom specbench.lifecycle.launch import launch\n"
         "from specbench.params import load_run\n"
         "with launch(load_run(sys.argv[1]), log_path=Path(sys.argv[2])) as server:\n"
         "    print('ready', server._pid, flush=True)\n    time.sleep(600)\n"

@@ -188,7 +188,7 @@ def test_bad_input_is_two_lines_and_exit_2() -> None:
 
 def test_predicting_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from specbench.budget import predict; from specbench.engines.sglang import command; "
+        "import sys; from specbench.budget.predict import predict; from specbench.engines.sglang import command; "
         "print(sorted({'pandas','matplotlib','seaborn','papermill','nbconvert','IPython','aiohttp','pynvml','numpy'} "
         "& set(sys.modules)))"
     )

@@ -104,7 +104,7 @@ def test_what_a_killed_run_leaves_is_called_unfinished(tmp_path: Path) -> None:
         (
             "import os, signal, sys",
             "from pathlib import Path",
-            "from specbench.record_writer import RecordWriter",
+            "from specbench.records.writer import RecordWriter",
             "RecordWriter(Path(sys.argv[1]) / 'record').log_path.write_text('half')",
             "os.kill(os.getpid(), signal.SIGKILL)",
         )

@@ -379,8 +379,8 @@ def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path: Path, numb
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from specbench.config import RunConfig\n"
-        "from specbench.run import run\n"
+        "from specbench.configuration.config import RunConfig\n"
+        "from specbench.running.run import run\n"
         "run(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]),\n"
         "    lambda *what: print(*what, flush=True))\n"
     )

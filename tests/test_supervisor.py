@@ -394,7 +394,7 @@ def test_what_cannot_be_ended_is_told(tmp_path: Path) -> None:
 
 
 CARD = """
-from specbench.gpu_use import Holder, InUse
+from specbench.host.gpu_use import Holder, InUse
 def use(mib, *holders):
     return (InUse(gpu=0, used_bytes=mib * 2**20, free_bytes=0, total_bytes=10**11, holders=holders),)
 readings = iter([{readings}])

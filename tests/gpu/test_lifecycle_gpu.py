@@ -28,7 +28,7 @@ RUN = """
 import sys
 from pathlib import Path
 from specbench.params import load_run
-from specbench.run import run
+from specbench.running.run import run
 run(load_run(sys.argv[1]), Path(sys.argv[2]), notice=print)
 """
 _END_S = 200.0  # grace period, memory, the kernel's own end

@@ -73,8 +73,8 @@ class InAProcess:
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self._folder = folder
         program = (
-            "import sys; from pathlib import Path; from specbench.config import RunConfig; "
-            "from specbench.run import run; run(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))"
+            "import sys; from pathlib import Path; from specbench.configuration.config import RunConfig; "
+            "from specbench.running.run import run; run(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, config.model_dump_json(), str(folder)], cwd=ROOT, stderr=subprocess.DEVNULL
