@@ -73,7 +73,8 @@ def test_an_exception_in_a_cell(bench: Workbench) -> None:
     params = bench.params()
     source = notebook(
         bench.folder,
-        "from pathlib import Path\nfrom specbench.lifecycle.launch import launch\nfrom specbench.params import load_run",
+        "from pathlib import Path\n"
+        "from specbench.lifecycle.launch import launch\nfrom specbench.params import load_run",
         f"with launch(load_run({str(params)!r}), log_path=Path('server.log')) as server:\n    1 / 0",
     )
     process = bench.start("-m", "papermill", str(source), "out.ipynb")
@@ -236,7 +237,7 @@ def test_the_stand_in_is_what_it_is_taken_for(bench: Workbench) -> None:
     tree = bench.wait_for_tree()
     groups = {os.getpgid(pid) for pid in tree}
     assert len(groups) == 3  # engine with detokenizer, scheduler, compiler
-    supervisor = bench.find("-m specbench.supervisor")
+    supervisor = bench.find("-m specbench.lifecycle.supervisor")
     os.kill(supervisor, signal.SIGSTOP)
     os.killpg(os.getpgid(engine), signal.SIGKILL)
     assert until(lambda: len(set(tree) & set(bench.alive())) == 2, 60)  # what the end of a process group leaves

@@ -13,7 +13,10 @@ import pytest
 
 from specbench.workbook.scratch import scratch, sweep
 
-HOLD = "import time; from specbench.workbook.scratch import scratch\nwith scratch() as f: print(f, flush=True); time.sleep(600)"
+HOLD = (
+    "import time; from specbench.workbook.scratch import scratch\n"
+    "with scratch() as f: print(f, flush=True); time.sleep(600)"
+)
 
 
 @pytest.fixture(autouse=True)

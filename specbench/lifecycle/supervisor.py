@@ -1,6 +1,6 @@
 """A small process between us and the engine, which ends the engine's whole tree when its control pipe closes.
 
-    python -m specbench.supervisor     # stdin: one JSON line, the order; then "stop" or end-of-file
+    python -m specbench.lifecycle.supervisor     # stdin: one JSON line, the order; then "stop" or end-of-file
                                        # stdout: JSON lines, the events
 
 The order: {"argv": [...], "env": {...}, "log": "path", "cwd": "path" | null, "grace_s": 10.0,
