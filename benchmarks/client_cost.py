@@ -6,9 +6,9 @@ A record is played by a real replay process; the same server answers, in turn, e
   floor      aiohttp alone: sends the same requests, takes the time of every piece and throws it away
   specbench  specbench's client
   sglang     sglang.benchmark.serving of the pinned wheel, in an environment that this script makes (.bench-sglang)
-All three carry the same meter (specbench.load.client_load). Both clients' mean TTFT and TPOT must agree within 2 %, from 8
-streams on specbench must need no more CPU per chunk than sglang, and at most 1.5 times the floor. Exit code 1 when one
-is missed. Offline, or where there is no such wheel, the comparison with sglang is left out, and it says so.
+All three carry the same meter (specbench.load.client_load). Both clients' mean TTFT and TPOT must agree within 2 %,
+from 8 streams on specbench must need no more CPU per chunk than sglang, and at most 1.5 times the floor. Exit code 1
+when one is missed. Offline, or where there is no such wheel, the comparison with sglang is left out, and it says so.
 """
 
 from __future__ import annotations
