@@ -46,7 +46,7 @@ pytestmark = [
 RUN = """
 import sys
 from pathlib import Path
-from specbench import launch
+from specbench.lifecycle import launch
 from specbench.params import load_run
 from specbench.running.run import run
 launch.GRACE_S, launch._GPU_WAIT_S = map(float, sys.argv[3:])

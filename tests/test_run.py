@@ -26,8 +26,7 @@ from specbench.reading import latency
 from specbench.records.caveats import RANDOM_WEIGHTS
 from specbench.records.record import RunRecord
 from specbench.records.writer import RecordWriter
-from specbench.running import environment
-from specbench.running import run as running
+from specbench.running import captures, environment
 from specbench.running.run import run
 from specbench.studies.study import study
 
@@ -311,12 +310,12 @@ def test_what_a_server_tells_of_itself_has_bounds_and_is_checked(
 
     server = Told()
     with RecordWriter(tmp_path / "record") as writer:
-        captures = running._Captures(server, writer)
-        captures.json("server_info.json", ("/server_info", "/get_server_info"))
-        captures.json("model_info.json", ("/model_info",))
-        captures.text("metrics.txt", ("/metrics",))
-        monkeypatch.setattr(running, "_CAPTURES_S", 0.0)
-        running._Captures(server, writer).text("more.txt", ("/metrics",))
+        told = captures.Captures(server, writer)
+        told.json("server_info.json", ("/server_info", "/get_server_info"))
+        told.json("model_info.json", ("/model_info",))
+        told.text("metrics.txt", "/metrics")
+        monkeypatch.setattr(captures, "_ALL_S", 0.0)
+        captures.Captures(server, writer).text("more.txt", "/metrics")
         assert {file.name for file in writer.folder.iterdir()} == {"model_info.json", "metrics.txt"}
     assert server.notes == [
         "/server_info was not recorded: more than 16,777,216 bytes",

@@ -33,7 +33,7 @@ class Supervised:
         script = folder / "engine.py"
         script.write_text(textwrap.dedent(program))
         self.log = folder / "engine.log"
-        lines = ("import sys", "from specbench import supervisor", "options = {}", begin)
+        lines = ("import sys", "from specbench.lifecycle import supervisor", "options = {}", begin)
         self.process = subprocess.Popen(
             [sys.executable, "-c", "\n".join((*lines, "sys.exit(supervisor.main(**options))"))],
             stdin=subprocess.PIPE,
@@ -223,7 +223,7 @@ def test_memory_of_a_process_that_has_just_ended_is_the_servers(tmp_path: Path) 
     program = f"""
         import os, sys, time
         from pathlib import Path
-        from specbench import supervisor
+        from specbench.lifecycle import supervisor
         log = Path("log")
         argv = [sys.executable, "-c", {engine!r}]
         tree = supervisor.Tree({{"argv": argv, "env": dict(os.environ), "log": str(log)}})
@@ -340,7 +340,7 @@ def test_no_zombie_is_left_to_whoever_comes_after_the_supervisor(tmp_path: Path,
         "grace_s": 0.2,
         "gpus": [],
     }
-    lines = ("import sys", "from specbench import supervisor", begin, "sys.exit(supervisor.main())")
+    lines = ("import sys", "from specbench.lifecycle import supervisor", begin, "sys.exit(supervisor.main())")
     done = subprocess.run(
         [sys.executable, "-c", CONTAINER, "\n".join(lines), json.dumps(order)],
         capture_output=True,

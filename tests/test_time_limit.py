@@ -12,6 +12,7 @@ from specbench.errors import LaunchError
 from specbench.lifecycle import time_limit
 from specbench.params import load_run
 from specbench.running import run as running
+from specbench.running import sender
 from specbench.running.run import run
 from specbench.show.run import headline
 from specbench.studies.study import study
@@ -32,8 +33,7 @@ def test_a_time_that_has_come_starts_nothing(tmp_path: Path, monkeypatch: pytest
 
 def test_a_time_that_comes_ends_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is time before the launch, and none any more when the server is waited for."""
-    left = iter([float("inf")])
-    monkeypatch.setattr(running, "left_s", lambda _: next(left, 0.0))
+    monkeypatch.setattr(running, "left_s", lambda _: 0.0)
     record = run(recording("engine.replay_speed=1.0"), out=tmp_path)
     status = record.status
     assert (status.status, status.cut_short, status.exit_code, status.ready_s) == ("timed_out", "deadline", None, None)
@@ -47,7 +47,8 @@ def test_a_time_that_comes_ends_the_requests_and_keeps_what_was_seen(
 ) -> None:
     """The first measured step has ended when the time comes: its requests stay, the next step's are given up."""
     seen: list[str] = []
-    monkeypatch.setattr(running, "left_s", lambda _: 0.0 if "conc8-in1024" in seen else float("inf"))
+    for module in (running, sender):
+        monkeypatch.setattr(module, "left_s", lambda _: 0.0 if "conc8-in1024" in seen else float("inf"))
     record = run(
         recording("engine.replay_speed=10.0", "workload.requests=[1, 400]"),
         out=tmp_path,

@@ -28,7 +28,7 @@ from ..records.caveats import on_cpu
 from ..records.listing import run_folders
 from ..records.record import RunRecord
 from ..running.recorded import as_recorded
-from ..running.run import predicted
+from ..running.subject import predicted
 from ..terms import Verdict
 from ..versions import at_least, version_key
 from .own_time import OwnTime

@@ -203,7 +203,7 @@ def test_a_port_that_was_taken_in_between_is_never_taken_for_ready(
 ) -> None:
     """SGLang 0.5.23 says that it cannot bind, and then hangs in its shutdown: it is ended for that."""
     monkeypatch.setattr("specbench.lifecycle.launch.check_address", lambda config: None)
-    monkeypatch.setattr("specbench.running.run.check_address", lambda config: None)
+    monkeypatch.setattr("specbench.running.subject.check_address", lambda config: None)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         record = run(asked(engine__port=port, engine__ready_timeout_s=600.0), tmp_path / "run")
