@@ -11,7 +11,7 @@ import pytest
 
 from specbench import frames, plots, show
 from specbench.configuration.config import RunConfig
-from specbench.diagnose import of_record
+from specbench.diagnose.diagnosis import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines import check
 from specbench.engines.sglang.acceptance import honoured, simulated, variables

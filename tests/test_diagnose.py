@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.diagnose import of_log, of_path, of_record
+from specbench.diagnose.diagnosis import of_log, of_path, of_record
 from specbench.diagnose.document import to_document
 from specbench.errors import ConfigError, LogFormatError, RecordError
 from specbench.records.record import RunRecord

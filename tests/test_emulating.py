@@ -11,7 +11,7 @@ import pytest
 
 from specbench.budget.predict import measured_free, predict
 from specbench.configuration.config import RunConfig
-from specbench.diagnose import of_record
+from specbench.diagnose.diagnosis import of_record
 from specbench.engines.sglang.resolve import settings
 from specbench.errors import ConfigError
 from specbench.host import machine

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from specbench import diagnose
 from specbench.cli import app
+from specbench.diagnose import diagnosis
 from specbench.reading.freeread import MeasuredOffsets, measured_offsets
 from specbench.reading.gputrace import Trace
 from specbench.reading.offset_rows import as_yaml, offset_rows
@@ -205,7 +205,7 @@ def test_what_the_solver_read_is_the_level_before_its_line_and_before_the_first_
 
 def test_the_prediction_from_it_gives_the_engines_tokens(tmp_path: Path) -> None:
     """215,239 tokens and 45 slots were logged by a real engine; 0.1 MiB is one token here."""
-    found = diagnose.of_record(nospec(tmp_path))
+    found = diagnosis.of_record(nospec(tmp_path))
     budget = found.budgets["measured"]
     tokens, slots = budget.limits["kv_tokens"].value, budget.limits["state_slots"].value
     assert tokens is not None and tokens.is_exact and abs(tokens.point - 215_239) <= 3
@@ -222,7 +222,7 @@ def test_a_draft_that_loads_before_the_pools_counts(tmp_path: Path) -> None:
         Interval.exact(int(PRE_MIB * MIB)),
         Interval.exact(int(DFLASH_READ_MIB * MIB)),
     )
-    limits = diagnose.of_record(record).budgets["measured"].limits
+    limits = diagnosis.of_record(record).budgets["measured"].limits
     tokens, slots, requests = (limits[name].value for name in ("kv_tokens", "state_slots", "running_requests"))
     assert tokens is not None and abs(tokens.point - 158_178) <= 3 and tokens.is_exact
     assert (slots, requests) == (Interval.exact(8), Interval.exact(1))
@@ -253,7 +253,7 @@ def test_two_levels_that_both_may_have_been_read_give_an_interval(tmp_path: Path
     lower = int(LOADED_MIB * MIB) - 20 * MIB
     assert found.post == Interval(lower, lower, int(LOADED_MIB * MIB))
     assert not found.exact
-    tokens = diagnose.of_record(RunRecord.open(tmp_path / "nospec_r4")).budgets["measured"].limits["kv_tokens"].value
+    tokens = diagnosis.of_record(RunRecord.open(tmp_path / "nospec_r4")).budgets["measured"].limits["kv_tokens"].value
     assert tokens is not None and tokens.contains(215_239) and not tokens.is_exact
 
 
@@ -298,7 +298,7 @@ def test_damaged_samples_cost_the_measurement_not_the_diagnosis(tmp_path: Path) 
     (record.folder / "gpu.csv").write_text("t_s,phase\nno,number\n")
     told = measured_offsets(record)
     assert isinstance(told, str) and "not the table that was written" in told
-    assert not diagnose.of_record(record).budgets["measured"].free.watched
+    assert not diagnosis.of_record(record).budgets["measured"].free.watched
 
 
 def test_recorded_samples_of_half_a_second_are_too_sparse(tmp_path: Path) -> None:

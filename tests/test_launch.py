@@ -259,7 +259,7 @@ def test_the_answers_of_another_server_are_not_taken_for_the_engines(
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as foreign:
         threading.Thread(target=foreign.serve_forever, daemon=True).start()
         monkeypatch.setattr(launching, "check_address", lambda config: None)
-        asked = stand_in(tmp_path, before="time.sleep(600)", port=foreign.server_address[1], ready_timeout_s=1.5)
+        asked = stand_in(tmp_path, before="time.sleep(600)", port=foreign.server_address[1], ready_timeout_s=4.0)
         with launch(asked, log_path=tmp_path / "server.log") as server:
             assert not server.ready and server.timed_out
         foreign.shutdown()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench import diagnose
 from specbench.campaign.bill import bill
 from specbench.configuration.config import RunConfig
+from specbench.diagnose import diagnosis
 from specbench.engines.sglang import logs
 from specbench.params import load_campaign
 from specbench.records.record import RunRecord
@@ -39,7 +39,7 @@ def test_every_line_of_the_newest_log_is_read(name: str) -> None:
 )
 def test_pinned_pools_are_predicted_exactly(name: str, slots: int, requests: int, outcome: str) -> None:
     """24 slots at 3 per request would serve 8, 4 are asked; 8 slots serve 2 of them."""
-    found = diagnose.of_record(RunRecord.open(RECORDS / name))
+    found = diagnosis.of_record(RunRecord.open(RECORDS / name))
     assert found.outcome == outcome and found.served == requests
     assert found.reconciliation.off == ()
     for basis in ("config", "measured"):
@@ -86,6 +86,6 @@ def test_nothing_is_said_of_nvml_where_no_gpu_was_used(tmp_path: Path) -> None:
     folder = shutil.copytree(RECORDS / "dflash-4", tmp_path / "measured")
     status = json.loads((folder / "status.json").read_text("utf-8"))
     (folder / "status.json").write_text(json.dumps({**status, "origin": "measured"}), "utf-8")
-    found = diagnose.of_record(RunRecord.open(folder))
+    found = diagnosis.of_record(RunRecord.open(folder))
     assert found.origin == "measured" and "measured" in found.budgets
     assert not [text for text in found.assumptions if "NVML" in text]

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from specbench.diagnose import of_log, of_record
+from specbench.diagnose.diagnosis import of_log, of_record
 from specbench.reading.outcome import in_words, outcome_of, tally
 from specbench.records.record import RunRecord
 from specbench.records.types import RequestTrace

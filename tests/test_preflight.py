@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from specbench import diagnose
 from specbench.configuration.config import RunConfig
+from specbench.diagnose import diagnosis
 from specbench.errors import LaunchError
 from specbench.host import machine, nvml
 from specbench.host.machine import Gpu, GpuState
@@ -404,7 +404,7 @@ def test_the_log_of_a_start_without_the_engine_is_diagnosed(tmp_path: Path) -> N
     missing = "(ModuleNotFoundError: No module named 'sglang')"
     said = f"Error while finding module specification for 'sglang.launch_server' {missing}"
     log.write_text(f"/opt/venv/bin/python: {said}\n")
-    found = diagnose.of_log(log)
+    found = diagnosis.of_log(log)
     (finding,) = found.findings
     assert (found.status, finding.id, finding.severity) == ("crashed", "bad-environment", "fatal")
     assert said in finding.cause and "engine.python" in finding.cause

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.configuration.config import RunConfig
-from specbench.diagnose import Remedy
+from specbench.diagnose.finding import Remedy
 from specbench.records.record import RunRecord
 from specbench.records.types import RunStatus
 from specbench.studies.proofs import proofs

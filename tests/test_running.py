@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specbench import show
-from specbench.diagnose import of_log, of_path
+from specbench.diagnose.diagnosis import of_log, of_path
 from specbench.diagnose.document import to_document
 from specbench.diagnose.running import AtOnce, most_at_once
 from specbench.engines.sglang import logs

@@ -167,8 +167,9 @@ def test_an_open_loop_sends_at_its_times_whatever_the_server_does() -> None:
     planned = _arrivals(step, seed=0)
     assert planned[-1] < 1.0
     for trace, at_s in zip(sent.traces, planned, strict=True):
-        assert trace.sent_s == pytest.approx(at_s, abs=0.1)
+        assert trace.sent_s >= at_s - 0.005  # later on a busy machine, never earlier
         assert (trace.request_rate, trace.concurrency) == (40.0, None)
+    assert max(trace.sent_s for trace in sent.traces) < 11 * 0.3  # one after the other they would take that long
     assert server.most_at_once > 4
     assert all(trace.ok for trace in sent.traces)
 

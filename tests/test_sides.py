@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specbench import show
-from specbench.diagnose import of_record
+from specbench.diagnose.diagnosis import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines.sglang.server_info import read
 from specbench.judging.sides import Sides, sides

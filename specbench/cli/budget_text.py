@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..budget_types import MemoryBudget
-from ..diagnose.types import Remedy
+from ..diagnose.finding import Remedy
 from ..units import GIB, Interval, format_gib
 from .remedies_text import remedies_text
 

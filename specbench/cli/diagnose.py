@@ -24,7 +24,7 @@ def diagnose(
 
     A server that failed is an answer too: exit code 0, unless --strict.
     """
-    from ..diagnose import of_path
+    from ..diagnose.diagnosis import of_path
 
     found = of_path(source)
     if json_output:

@@ -13,7 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..diagnose.types import Diagnosis, Finding, Serving
+from ..diagnose.finding import Finding
+from ..diagnose.types import Diagnosis, Serving
 from ..engines.contract import RankPools
 from ..reading.outcome import in_words
 from ..terms import OUTCOMES, Basis, Limit

@@ -11,7 +11,7 @@ from .options import JsonOption, RunArgument, SetOption, StrictOption
 if TYPE_CHECKING:
     from ..budget_types import MemoryBudget
     from ..configuration.config import RunConfig
-    from ..diagnose.types import Remedy
+    from ..diagnose.finding import Remedy
 
 
 def predict(

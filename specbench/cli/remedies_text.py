@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..diagnose.types import ORDER, Remedy
+from ..diagnose.finding import ORDER, Remedy
 from ..terms import Limit
 from ..units import format_count
 

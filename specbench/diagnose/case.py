@@ -12,8 +12,8 @@ from ..engines.contract import Line, PoolReport, ServerLog
 from ..judging.judge import passed
 from ..records.types import RequestTrace
 from ..terms import Basis, Limit, Status
+from .finding import Remedy
 from .remedies import Situation, longer_requests, remedies
-from .types import Remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

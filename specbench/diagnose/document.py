@@ -14,7 +14,8 @@ from ..engines.contract import Line, RankPools
 from ..judging.reconcile import Row
 from ..judging.sides import Sides, Told
 from ..units import Interval, Quantity
-from .types import Diagnosis, Finding, Remedy
+from .finding import Finding, Remedy
+from .types import Diagnosis
 
 SCHEMA = 1
 

@@ -21,7 +21,7 @@ from ..engines.sglang.command import flags_for
 from ..errors import SpecbenchError
 from ..terms import Basis, Limit
 from ..units import GIB, format_gib
-from .types import Remedy
+from .finding import Remedy
 
 #: Graphs (0.1-1.2 GiB in the recordings) and the activations of a prefill chunk need about this much of the slack.
 LEAST_SLACK_BYTES = 2 * GIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..engines.contract import Line
 from ..units import counted, format_count
 from .case import Case
-from .types import Finding
+from .finding import Finding
 
 
 def capped(case: Case) -> tuple[Finding, ...]:

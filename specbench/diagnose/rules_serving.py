@@ -11,7 +11,7 @@ from ..engines.contract import Line
 from ..records.types import RequestTrace
 from ..units import counted, format_count
 from .case import Case
-from .types import Finding
+from .finding import Finding
 
 #: HTTP errors of all SGLang versions (0.5.6-0.5.23) for requests that are too long.
 _CONTEXT = re.compile(r"longer than the model's context length|exceeds the model's maximum context length")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..engines.contract import Failure, Line
 from ..units import counted, format_gib, gib
 from .case import Case
-from .types import Finding
+from .finding import Finding
 
 #: failure kind -> finding id. What is not here is a crash of its own kind.
 _IDS = {

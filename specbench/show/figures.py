@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..diagnose import Finding, Remedy
+from ..diagnose.finding import Finding, Remedy
 from ..reading.outcome import in_words
 from ..terms import Outcome, Verdict
 from ..units import Interval, format_gib

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..diagnose import Finding, Remedy
-from ..diagnose.types import ORDER
+from ..diagnose.finding import ORDER, Finding, Remedy
 from ..engines.contract import Line
 from ..reading.outcome import in_words
 from ..records.record import RunRecord

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..diagnose import Finding, Remedy
+from ..diagnose.finding import Finding, Remedy
 from ..reading.outcome import in_words
 from ..records.caveats import caveats, marks
 from ..records.listing import read

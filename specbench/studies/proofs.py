@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..configuration.config import RunConfig
-from ..diagnose import Remedy
+from ..diagnose.finding import Remedy
 from ..records.record import RunRecord
 
 _FRACTION = "memory.mem_fraction_static"

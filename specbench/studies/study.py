@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import diagnose
-from ..diagnose import Diagnosis
+from ..diagnose import diagnosis
+from ..diagnose.types import Diagnosis
 from ..errors import RecordError, SpecbenchError
 from ..paths import resolve
 from ..reading.latency import LatencyTable
@@ -98,7 +98,7 @@ def study(path: str | Path) -> Study:
     record = RunRecord.open(asked)
     folder = asked.parent if asked.name == RECORD else asked
     try:
-        found = diagnose.of_record(record)
+        found = diagnosis.of_record(record)
         latency = latency_table(record)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         # Files of a right form may hold values that no server gives; one such record must not cost a whole report.

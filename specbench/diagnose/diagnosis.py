@@ -1,0 +1,229 @@
+"""What happened, why, and what to change: one diagnosis of a record or of a bare log.
+
+A rule is a function of a `Case` that returns findings; it is registered by being listed in RULES. Findings come in the
+order of what they cost: fatal, costly, notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..budget_types import MemoryBudget
+from ..configuration.config import RunConfig
+from ..engines.contract import PoolReport, ServerLog
+from ..engines.sglang import logs
+from ..errors import LogFormatError, RecordError, SpecbenchError
+from ..judging.judge import budgets, logged_free
+from ..judging.reconcile import reconcile
+from ..judging.sides import sides
+from ..lifecycle.ending import classify
+from ..paths import resolve
+from ..reading.freeread import MeasuredOffsets, read_free
+from ..reading.outcome import outcome_of, tally
+from ..reading.pools import report
+from ..records.caveats import marks, on_cpu
+from ..records.listing import run_folders
+from ..records.record import RunRecord, has_record
+from ..records.types import GpuSample, MetricSample, RequestTrace
+from ..terms import Basis, Limit, Origin, Status
+from ..units import counted
+from .case import Case
+from .finding import Finding
+from .fromlog import config_of_log
+from .rules_limits import capped, context_above_pool
+from .rules_serving import overflow, prefix_hits, queue_with_room, requests_failed, slow_first
+from .rules_start import failed
+from .running import most_at_once
+from .serving import serving
+from .types import Diagnosis
+
+RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
+    failed,
+    overflow,
+    requests_failed,
+    capped,
+    context_above_pool,
+    queue_with_room,
+    slow_first,
+    prefix_hits,
+)
+
+_ORDER = {"fatal": 0, "costly": 1, "notice": 2}
+
+
+def of_path(path: str | Path) -> Diagnosis:
+    """A record's folder, a log file, or "-" for standard input."""
+    if str(path) == "-":
+        return of_log(sys.stdin.buffer, name="standard input")
+    found = resolve(path, kind="record or log")
+    if found.is_dir():
+        _refuse_several(found)
+    return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found)
+
+
+def _refuse_several(folder: Path) -> None:
+    """RecordError (two lines) for a folder of records: which one is meant is not told."""
+    if has_record(folder):
+        return
+    inside = [run for run in run_folders(folder) if has_record(run)]
+    if inside:
+        raise RecordError(
+            f"{folder}: no record itself; it holds {counted(len(inside), 'record')}, the first is {inside[0].name}.\n"
+            f"Name one of them: specbench diagnose {shlex.quote(str(inside[0]))}"
+        )
+
+
+def of_record(record: RunRecord) -> Diagnosis:
+    """The diagnosis of a record. Everything is read and predicted anew."""
+    log = logs.read(record.log_path, name=record.log_path.name, version=record.config.engine.version)
+    pools = report(log, record.server_info())
+    read = read_free(record, log, pools)
+    case = _case(record.config, log, pools, record.status.status, record.requests(), read=read, bare=False)
+    measured = record.origin == "measured" and bool(case.budgets.get("measured"))
+    unread = isinstance(read, str) and measured and not on_cpu(record.config)
+    found = _diagnosis(
+        case,
+        name=record.name,
+        source=str(record.folder),
+        origin=record.origin,
+        marked=marks(record),
+        metrics=_metrics(record),
+        assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
+    )
+    seen = sides(case.budget, pools, log, record.server_info(), _samples(record), record.env)
+    return dataclasses.replace(found, sides=seen)
+
+
+def _samples(record: RunRecord) -> tuple[GpuSample, ...]:
+    """A damaged table of samples costs NVML's side, not the diagnosis."""
+    try:
+        return record.gpu_samples()
+    except RecordError:
+        return ()
+
+
+def _metrics(record: RunRecord) -> tuple[MetricSample, ...]:
+    try:
+        return record.metric_samples()
+    except RecordError:
+        return ()
+
+
+def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:
+    """The diagnosis of a bare log: a path, or an open binary stream. LogFormatError when nothing in it is known."""
+    path = source if isinstance(source, Path) else None
+    label = name or (path.name if path else "log")
+    log = logs.read(source, name=label)
+    if not logs.recognised(log):
+        raise LogFormatError(
+            f"{label}: {log.lines_total:,} lines, and none is a known line of an SGLang server.\n"
+            "Give the whole output of the server (stdout and stderr), from its start."
+        )
+    pools = report(log)
+    config, assumptions = config_of_log(log, pools, label)
+    case = _case(config, log, pools, _status(log), (), bare=True)
+    return _diagnosis(case, name=label, source=str(path or label), origin="recorded", assumptions=assumptions)
+
+
+def _case(
+    config: RunConfig | None,
+    log: ServerLog,
+    pools: PoolReport,
+    status: Status | None,
+    requests: Sequence[RequestTrace],
+    *,
+    bare: bool,
+    read: MeasuredOffsets | str | None = None,
+) -> Case:
+    found: Mapping[Basis, MemoryBudget] = {}
+    free = unsized = None
+    if config is not None:
+        # A configuration that cannot be sized (a model or an algorithm we do not know) still has a log to read.
+        try:
+            measured = read if isinstance(read, MeasuredOffsets) else None
+            free = logged_free(config, pools, measured)
+            found = budgets(config, pools, measured)
+        except SpecbenchError as error:
+            unsized = str(error).partition("\n")[0].rstrip(".")
+    return Case(
+        config=config,
+        log=log,
+        pools=pools,
+        budgets=found,
+        free=free,
+        status=status,
+        requests=requests,
+        bare=bare,
+        unsized=unsized,
+    )
+
+
+def _diagnosis(
+    case: Case,
+    *,
+    name: str,
+    source: str,
+    origin: Origin,
+    assumptions: tuple[str, ...] = (),
+    marked: tuple[str, ...] = (),
+    metrics: Sequence[MetricSample] = (),
+) -> Diagnosis:
+    findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
+    seen = serving(case.log)
+    sent, answered = (None, None) if case.bare else tally(case.requests)
+    at_once = most_at_once(case.log, metrics, case.requests if case.one_engine else ())
+    none_answered = bool(sent and not answered)
+    resolved: dict[Limit, int | None] = {
+        "running_requests": case.pools.running_requests,
+        "state_slots": case.pools.state_slots,
+        "kv_tokens": case.pools.kv_tokens,
+        "context_len": case.pools.context_len,
+        "max_input_tokens": case.pools.max_input_tokens,
+    }
+    return Diagnosis(
+        name=name,
+        source=source,
+        origin=origin,
+        engine=case.log.engine,
+        version=case.log.version if case.bare or case.config is None else case.config.engine.version,
+        version_range=case.log.version_range,
+        status=case.status,
+        outcome=outcome_of(
+            case.status,
+            asked=case.wanted_requests,
+            resolved=case.pools.running_requests,
+            sent=sent,
+            # A bare log: a decode line is an answer under way.
+            answered=(seen.running_max if seen else None) if case.bare else answered,
+        ),
+        config=case.config,
+        requested={**case.pools.requested, "running_requests": case.asked_requests},
+        resolved=resolved,
+        sent=sent,
+        answered=answered,
+        served=0 if none_answered else (None if at_once is None else at_once.requests),
+        served_source=None if none_answered or at_once is None else at_once.source,
+        serving=seen,
+        log=case.log,
+        pools=case.pools,
+        budgets=case.budgets,
+        reconciliation=reconcile(case.budgets, case.pools),
+        findings=tuple(findings),
+        unread=case.log.unread,
+        assumptions=assumptions if case.unsized is None else (*assumptions, f"memory is not predicted: {case.unsized}"),
+        marks=marked,
+    )
+
+
+def _status(log: ServerLog) -> Status | None:
+    """How a bare log ended. None: neither ready nor failed (it is cut off, or still running)."""
+    if log.failures:
+        failure = log.failures[0]
+        if log.ready_line is not None and failure.line > log.ready_line:
+            return "crashed"
+        return classify(ready=False, ended_by_itself=True, exit_code=None, failures=log.failures).status
+    return "served" if log.ready_line is not None else None
