@@ -10,7 +10,7 @@ import abc
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..budget.predict import predict
 from ..budget_types import MemoryBudget
@@ -30,19 +30,18 @@ from ..paths import resolve
 from ..records.record import RunRecord
 from ..records.redaction import Redaction
 from ..replay.itself import UNTOLD, Played, pace
+from ..terms import Origin
 from .environment import environment
 from .recorded import as_recorded
 
 #: Called while a server starts, with seconds waited.
 Tick = Callable[[float], None]
-#: Origin of a record's figures.
-Origin = Literal["measured", "recorded"]
 
 
 class Subject(abc.ABC):
     """One server as a run sees it."""
 
-    origin: Origin = "measured"
+    origin: Origin = "measured"  # of its figures
     redaction: Redaction | None = None  # of what must not be in the record
     starts = True  # the run starts it and ends it
     exit_code_known = True
