@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.campaign import report
-from specbench.campaign.batch import run_point
+from specbench.campaign.runs import run_point
 from specbench.params import load_run
 from specbench.reading.spent import DIAGNOSIS, RUN, Spent, spent
 from specbench.records import listing

@@ -19,10 +19,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from specbench.campaign import batch
-from specbench.campaign.batch import CampaignResult, Event, PointResult
+from specbench.campaign import batch, jobs, report
+from specbench.campaign import runs as running
+from specbench.campaign.outlook import outlook
 from specbench.campaign.pages import MAX_PAGE_BYTES
 from specbench.campaign.report import write_run
+from specbench.campaign.types import CampaignResult, Choices, Event, PointResult
 from specbench.cli import app
 from specbench.cli.campaign_text import Screen, document, summary
 from specbench.configuration.config import RunConfig
@@ -230,9 +232,9 @@ def test_exit_codes_of_run(tmp_path: Path) -> None:
 
 def test_real_engines_run_one_at_a_time() -> None:
     replay, real = recording("nospec_r4"), recording("nospec_r4", engine__replay=None)
-    assert batch._jobs([replay, real]) == 1
-    assert batch._jobs([replay]) == 1
-    assert batch._jobs([replay] * 8) >= 1
+    assert jobs.run_jobs([replay, real]) == 1
+    assert jobs.run_jobs([replay]) == 1
+    assert jobs.run_jobs([replay] * 8) >= 1
 
 
 def test_untrusted_text_of_a_log_stays_text_on_the_page(tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_a_worker_that_dies_is_a_row_and_the_others_go_on(campaign: Campaign, tm
         slow = pool.submit(_pause_then, "beside it")
         killed = pool.submit(os._exit, 3)
         later = [pool.submit(_pause_then, f"after {number}") for number in range(3)]
-        outcome, _ = batch._result(campaign.runs[0], tmp_path / "x", killed)
+        outcome, _ = running._result(campaign.runs[0], tmp_path / "x", killed)
         assert [task.result(60) for task in (slow, *later)] == ["beside it", "after 0", "after 1", "after 2"]
     assert outcome.status is None
     assert str(outcome.error).startswith("the process that executed the notebook was ended from outside")
@@ -272,7 +274,7 @@ def test_a_worker_that_is_killed_costs_its_own_configuration_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = (recording("dflash_r8", name="killed", engine__replay_speed=1.0), recording("0512_dflash_r8"))
-    ahead = batch.outlook(Campaign(name="c", runs=runs, source=ROOT), tmp_path)
+    ahead = outlook(Campaign(name="c", runs=runs, source=ROOT), tmp_path)
 
     def kill_once(event: Event) -> None:
         """The first configuration takes minutes; its worker is the parent of the kernel that has started it."""
@@ -282,8 +284,8 @@ def test_a_worker_that_is_killed_costs_its_own_configuration_only(
                 ended.append(worker.pid)
 
     ended: list[int | None] = []
-    monkeypatch.setattr(batch, "_jobs", lambda _: 1)
-    runner = batch._Runs(ahead, batch.Choices(), kill_once, [])
+    monkeypatch.setattr(running, "run_jobs", lambda _: 1)
+    runner = running.Runs(ahead, Choices(), kill_once, [])
     runner.all()
     results = [runner.results[config.name] for config in runs]
     assert [(one.name, one.status, one.outcome) for one in results] == [
@@ -402,8 +404,8 @@ def test_a_name_that_ran_before_is_told_with_its_new_folder(
 ) -> None:
     campaign = Campaign(name="c", runs=(recording("dflash_r8"), recording("nospec_r8")), source=ROOT)
     (tmp_path / "dflash_r8").mkdir()
-    monkeypatch.setattr(batch, "run_point", _does_nothing)
-    monkeypatch.setattr(batch.report, "build", lambda *_, **__: (tmp_path / "index.html", ()))
+    monkeypatch.setattr(running, "run_point", _does_nothing)
+    monkeypatch.setattr(report, "build", lambda *_, **__: (tmp_path / "index.html", ()))
     with Screen("c") as screen:
         batch.run_campaign(campaign, tmp_path, screen.show)
     told = capsys.readouterr().err.splitlines()
@@ -415,9 +417,9 @@ def test_the_run_notebook_is_given_what_was_stated_and_no_defaults(
 ) -> None:
     """A default handed on as if it had been stated would contradict the recording that is replayed."""
     given: dict[str, Any] = {}
-    monkeypatch.setattr(batch, "execute", lambda notebook, output, parameters, **_: given.update(parameters))
+    monkeypatch.setattr(running, "execute", lambda notebook, output, parameters, **_: given.update(parameters))
     data = {"name": "p", "engine": {"version": "0.5.16"}, "model": "Qwen/Qwen3.6-27B", "gpu": {"name": "h200"}}
-    batch.run_point(RunConfig.model_validate(data), tmp_path)
+    running.run_point(RunConfig.model_validate(data), tmp_path)
     assert given.pop("out") == str(tmp_path)
     assert load_sections(**given).stated() == {**data, "parallel": {}, "speculative": {}, "memory": {}, "workload": {}}
 
@@ -425,8 +427,8 @@ def test_the_run_notebook_is_given_what_was_stated_and_no_defaults(
 def test_runs_that_name_no_folder_go_where_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "run_point", _does_nothing)
-    monkeypatch.setattr(batch.report, "build", lambda root, *_, **__: (root / "index.html", ()))
+    monkeypatch.setattr(running, "run_point", _does_nothing)
+    monkeypatch.setattr(report, "build", lambda root, *_, **__: (root / "index.html", ()))
     monkeypatch.setenv(RUNS, str(tmp_path))
     result = batch.run_campaign(Campaign(name="c", runs=(recording("dflash_r8"),), source=ROOT))
     assert result.folder == tmp_path / "c"
@@ -456,8 +458,8 @@ def test_pages_that_are_missing_are_told_and_end_with_1(tmp_path: Path, monkeypa
 
 def test_a_list_that_cannot_be_written_does_not_lose_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = Campaign(name="c", runs=(recording("dflash_r8"),), source=ROOT)
-    monkeypatch.setattr(batch, "run_point", _does_nothing)
-    monkeypatch.setattr(batch.report, "build", lambda *_, **__: (tmp_path / "index.html", ("page: lost",)))
+    monkeypatch.setattr(running, "run_point", _does_nothing)
+    monkeypatch.setattr(report, "build", lambda *_, **__: (tmp_path / "index.html", ("page: lost",)))
     (tmp_path / "campaign.json.partial").symlink_to("/dev/full")
     told, page = batch.run_campaign(campaign, tmp_path).problems
     assert "campaign.json: not written: No space left on device" in told

@@ -19,6 +19,9 @@ import pytest
 from typer.testing import CliRunner
 
 from specbench.campaign import batch, report
+from specbench.campaign.outlook import outlook
+from specbench.campaign.runs import Runs
+from specbench.campaign.types import Choices
 from specbench.cli import app
 from specbench.errors import ConfigError
 from specbench.params import Campaign, load_run
@@ -126,14 +129,14 @@ def test_a_run_that_takes_longer_than_expected_is_ended_and_keeps_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_run(ROOT / "params" / "recordings" / "dflash_r8.yaml", ["engine.replay_speed=0.01"])
-    monkeypatch.setattr(batch._Runs, "_needs_s", lambda *_: 0.0)
+    monkeypatch.setattr(Runs, "_needs_s", lambda *_: 0.0)
     campaign = Campaign(name="c", runs=(config,), source=ROOT)
-    result = batch.run_campaign(campaign, tmp_path, choices=batch.Choices(deadline_s=90.0, resume=True))
+    result = batch.run_campaign(campaign, tmp_path, choices=Choices(deadline_s=90.0, resume=True))
     assert [(point.status, point.outcome) for point in result.points] == [("timed_out", "timed_out")]
     assert result.left["dflash_r8"].startswith("ended by the deadline of its campaign")
     assert not result.complete
     assert RunRecord.open(tmp_path / "dflash_r8").status.cut_short == "deadline"
-    ahead = batch.outlook(campaign, tmp_path, batch.Choices(resume=True))
+    ahead = outlook(campaign, tmp_path, Choices(resume=True))
     assert [(standing.state, standing.to_run) for standing in ahead.standings] == [("cut short", True)]
 
 

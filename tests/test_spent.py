@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specbench import show
-from specbench.campaign.batch import CampaignResult, PointResult
+from specbench.campaign.types import CampaignResult, PointResult
 from specbench.cli.campaign_text import document
 from specbench.reading.spent import Spent, spent
 from specbench.records.record import RunRecord

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..campaign.batch import Outlook
 from ..campaign.bill import Cost
+from ..campaign.outlook import Outlook
 from ..campaign.resume import Standing
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown as secretless

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ..campaign.batch import CampaignResult, Event, PointResult
+from ..campaign.types import CampaignResult, Event, PointResult
 from ..reading.outcome import in_words
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from .options import JsonOption, MachineOption, ParamsArgument, SetOption, StrictOption
 
 if TYPE_CHECKING:
-    from ..campaign.batch import CampaignResult
+    from ..campaign.types import CampaignResult
 
 #: Exit code of a campaign that stopped at its deadline with configurations left.
 LEFT = 3
@@ -73,7 +73,9 @@ def run(
     import time
 
     began_s = time.monotonic()
-    from ..campaign.batch import Choices, outlook, run_campaign
+    from ..campaign.batch import run_campaign
+    from ..campaign.outlook import outlook
+    from ..campaign.types import Choices
     from ..machine_file import read_places
     from ..params import load_campaign
     from . import bill_text
