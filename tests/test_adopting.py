@@ -80,6 +80,22 @@ def kept(tmp_path: Path) -> RunRecord:
     return record
 
 
+def test_what_was_wrong_is_put_right_and_what_was_said_stays_beside_it(tmp_path: Path) -> None:
+    (record,) = adopt_all(
+        measured(tmp_path / "runs"), tmp_path / "kept", corrected={"one": {"inputs_sha256.model": "right"}}
+    )
+    assert record.env["inputs_sha256"]["model"] == "right"
+    assert record.env["imported"]["corrected"] == {"inputs_sha256.model": "m"}
+
+
+@pytest.mark.parametrize("place", ["absent", "inputs_sha256.absent", "inputs_sha256.model.0", "where.4"])
+def test_a_correction_of_what_is_not_there_is_refused(tmp_path: Path, place: str) -> None:
+    with pytest.raises(RecordError, match=f"corrected: one: {place}: there is no such place in its env.json") as raised:
+        adopt_all(measured(tmp_path / "runs"), tmp_path / "kept", corrected={"one": {place: 1}})
+    assert len(str(raised.value).splitlines()) == 2
+    assert not (tmp_path / "kept" / "one").exists()
+
+
 def test_every_file_reads_the_new_names_and_the_longest_is_replaced_first(tmp_path: Path) -> None:
     record = kept(tmp_path)
     assert record.folder == tmp_path / "kept" / "far_one"

@@ -13,11 +13,13 @@ import pytest
 import yaml
 
 from specbench.campaign.bill import bill
+from specbench.host.gpu_use import verdict
 from specbench.params import load_campaign
 from specbench.paths import DATA
 from specbench.reading.freeread import measured_offsets
 from specbench.reading.offset_rows import offset_rows
 from specbench.records.record import RunRecord
+from specbench.show.gpu_use import gpu_use
 from specbench.studies.study import Study, study
 from specbench.units import GIB, MIB, Interval
 
@@ -213,6 +215,37 @@ def test_every_start_found_the_memory_as_the_first_did() -> None:
         memory = opened(name).gpu_memory
         assert memory is not None
         assert [(use.used_bytes, use.holders) for use in memory.before] == [(615.0625 * MIB, ())]
+
+
+def test_the_memory_was_back_after_every_start_but_one_that_was_read_too_soon() -> None:
+    """NEXTN's crash left 3.25 MiB more. story-8 was read while its scheduler was ending, and not waited for."""
+    left = {"nextn-4-full-card": 618.3125}
+    for name in LOGGED:
+        memory = opened(name).gpu_memory
+        assert memory is not None
+        if name != "story-8":
+            assert memory.is_back is True, name
+            assert [(use.used_bytes, use.holders) for use in memory.after] == [(left.get(name, 615.0625) * MIB, ())]
+    story = opened("story-8")
+    assert story.gpu_memory is not None
+    assert story.gpu_memory.is_back is False
+    (after,) = story.gpu_memory.after
+    assert after.holders is not None
+    assert [(one.pid, one.ours, one.used_bytes) for one in after.holders] == [(819, True, 56_626 * MIB)]
+    assert story.env["gpu_memory_after"] == verdict(story.gpu_memory)
+    assert story.env["imported"]["corrected"]["gpu_memory.is_back"] is True  # what was said on the machine
+    page = gpu_use(story).text
+    assert "GPU memory by NVML (recorded)" in page
+    assert "not of this server" not in page
+
+
+@pytest.mark.parametrize("name", sorted(set(LOGGED) - {"story-8"}))
+def test_the_prefix_cache_was_flushed_before_every_measured_step(name: str) -> None:
+    status = opened(name).status
+    steps = {trace.step for trace in opened(name).requests() if trace.phase == "measured"}
+    assert steps and set(status.flushes) >= steps
+    assert all(status.flushes[step].startswith("HTTP 200") for step in steps)
+    assert all(status.caches[step].flushed for step in steps)
 
 
 def test_an_emulated_budget_is_told_and_the_full_card_is_not() -> None:

@@ -46,8 +46,10 @@ def import_records(
     source = resolve(folder, kind="folder")
     known = None if facts is None else load_facts(resolve(facts, kind="facts file"))
     if record_folders(source):
-        reworded = {} if known is None else known.reworded
-        records = adopt_all(source, out, prefix=prefix, renamed=renames(rename or ()), reworded=reworded)
+        reworded, corrected = ({}, {}) if known is None else (known.reworded, known.corrected)
+        records = adopt_all(
+            source, out, prefix=prefix, renamed=renames(rename or ()), reworded=reworded, corrected=corrected
+        )
     elif prefix or rename:
         raise ConfigError(
             f"{source}: no run of specbench in it.\n--prefix and --rename are for such; recordings of other tools keep "

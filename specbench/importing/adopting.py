@@ -3,7 +3,8 @@
 In: run folders (`runs/NAME`), and texts to replace. Out: the same records, in which every file reads the new text. The
 non-obvious thing: what was derived from the replaced text is derived again (hashes of the command and of the
 configuration, where the lines of the log begin); the hashes of the source stay in env.json, and a note says what was
-done. A kept record is no longer measured just now, so its figures are called recorded.
+done. What is known to be wrong in env.json is put right, and what was said there stays beside it. A kept record is no
+longer measured just now, so its figures are called recorded.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ def adopt_all(
     prefix: str = "",
     renamed: Mapping[str, str] | None = None,
     reworded: Mapping[str, str] | None = None,
+    corrected: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[RunRecord]:
-    """Every record of `source`, as `<out>/<prefix><name>`. RecordError when there is none, or one is there already."""
+    """Every record of `source`, as `<out>/<prefix><name>`. RecordError when there is none, or one is there already.
+
+    `reworded`: notes; `corrected`: name of a record -> places in its env.json and what belongs there (see `Facts`).
+    """
     folders = record_folders(source)
     if not folders:
         raise RecordError(f"{source}: no record of specbench in it.\nExpected a run folder, or a folder of them.")
@@ -48,7 +53,8 @@ def adopt_all(
     records = []
     for folder in folders:
         record = RunRecord.open(folder)
-        records.append(_adopt(record, out / f"{prefix}{record.name}", names, reworded or {}))
+        right = (corrected or {}).get(record.name, {})
+        records.append(_adopt(record, out / f"{prefix}{record.name}", names, reworded or {}, right))
     return records
 
 
@@ -92,7 +98,9 @@ class _Names:
         return self.bytes(text.encode()).decode()
 
 
-def _adopt(record: RunRecord, target: Path, names: _Names, reworded: Mapping[str, str]) -> RunRecord:
+def _adopt(
+    record: RunRecord, target: Path, names: _Names, reworded: Mapping[str, str], corrected: Mapping[str, Any]
+) -> RunRecord:
     log = record.log_bytes()
     argv = [names.text(word) for word in record.command()]
     written = yaml.safe_load(names.text((record.folder / "config.yaml").read_text(encoding="utf-8")))
@@ -101,7 +109,7 @@ def _adopt(record: RunRecord, target: Path, names: _Names, reworded: Mapping[str
         writer.log_path.write_bytes(names.bytes(log))
         writer.config(config)
         writer.command(argv)
-        writer.env(_env(record, config, argv, log, names))
+        writer.env(_correct(_env(record, config, argv, log, names), corrected, record.name))
         arrivals = record.log_arrivals()
         if arrivals:
             writer.log_arrivals(_moved(arrivals, log, names))
@@ -135,6 +143,24 @@ def _env(record: RunRecord, config: RunConfig, argv: list[str], log: bytes, name
         },
     }
     return env
+
+
+def _correct(env: dict[str, Any], corrected: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """`env` with what is right, and under `imported.corrected` what was said there. RecordError: no such place."""
+    was = {}
+    for place, right in corrected.items():
+        *path, last = [int(part) if part.isdigit() else part for part in place.split(".")]
+        try:
+            holder: Any = env
+            for part in path:
+                holder = holder[part]
+            was[place], holder[last] = holder[last], right
+        except (KeyError, IndexError, TypeError):
+            raise RecordError(
+                f"corrected: {name}: {place}: there is no such place in its env.json.\nExpected keys and places in "
+                "lists, with dots between them, such as gpu_memory.after.0.used_bytes."
+            ) from None
+    return {**env, "imported": {**env["imported"], "corrected": was}} if was else env
 
 
 def _status(status: RunStatus, names: _Names, reworded: Mapping[str, str]) -> RunStatus:

@@ -54,6 +54,8 @@ class Facts:
     machine: Mapping[str, Any] = field(default_factory=dict)  # driver, torch, …: kept as they are
     notes: Mapping[str, str] = field(default_factory=dict)  # environment variable -> what a reader must know
     reworded: Mapping[str, str] = field(default_factory=dict)  # a note of the script -> plain words; "": said elsewhere
+    #: Of runs of specbench: name -> {place in env.json: what is right}, as in `gpu_memory.after.0.holders.0.ours`
+    corrected: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def load_facts(file: Path) -> Facts:
@@ -63,7 +65,7 @@ def load_facts(file: Path) -> Facts:
     except (OSError, TypeError, yaml.YAMLError) as error:
         raise RecordError(
             f"{file}: no facts file: {error}.\n"
-            "Expected YAML with source, gpu, models, versions, machine, notes, reworded."
+            "Expected YAML with source, gpu, models, versions, machine, notes, reworded, corrected."
         ) from None
 
 

@@ -32,7 +32,8 @@ def gpu_use(record: RunRecord) -> Shown:
         for use in memory.before
     ]
     headers = ["GPU", "used before MiB", "by whom", "used after MiB", "by whom", "above before MiB"]
-    caption = "GPU memory by NVML (measured): before the server's process was started, and when its processes had ended"
+    when = "before the server's process was started, and when its processes had ended"
+    caption = f"GPU memory by NVML ({record.origin}): {when}"
     return joined([table(headers, rows, caption=caption), said])
 
 
