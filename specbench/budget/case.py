@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..engines.sglang.demand import multimodal_reserve_gib
+from ..engines.sglang.per_worker import requests_of_worker
 from ..engines.sglang.resolve import Settings
 from ..engines.sglang.sizing.allocation import Allocation, allocate
 from ..engines.sglang.sizing.cell import Cell, Slot
 from ..engines.sglang.sizing.contract import Demand, Pools
 from ..engines.sglang.sizing.span import Solved, Span
-from ..engines.sglang.sizing.steps import requests_per_worker
 from ..terms import Verdict
 from ..units import GIB, Interval
 from .freememory import Start
@@ -36,9 +36,8 @@ class Case:
     @property
     def asked(self) -> int | None:
         """Requests asked of one data-parallel worker; None: not asked, whatever fits is fine."""
-        if self.settings.config.memory.max_running_requests is None:
-            return None
-        return requests_per_worker(self.settings.rule, self.demand, self.demand.request_dp)
+        config = self.settings.config
+        return requests_of_worker(config, config.memory.max_running_requests)
 
     def allocation(self, pools: Pools) -> Allocation:
         return allocate(self.settings, self.slot, self.cell, pools)

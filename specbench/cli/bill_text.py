@@ -15,6 +15,7 @@ from ..campaign.outlook import Outlook
 from ..campaign.resume import Standing
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown as secretless
+from ..engines.sglang.per_worker import requests_of_worker
 from ..lifecycle.launch import server_argv
 from ..load import foreseen
 from ..terms import Verdict
@@ -143,7 +144,8 @@ def _time(seconds: float) -> str:
 
 def _expected(cost: Cost) -> str:
     asked = cost.config.memory.max_running_requests
-    wanted = "" if asked is None else f" of {asked}"
+    share = requests_of_worker(cost.config, asked)
+    wanted = "" if share is None else f" of {share}" + (" per worker" if share != asked else "")
     running = None if cost.budget is None else cost.budget.limits["running_requests"].value
     match cost.verdict:
         case "refused":

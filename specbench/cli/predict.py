@@ -76,12 +76,13 @@ def predict(
 
 
 def _wanted(config: RunConfig) -> int:
-    """Running requests of one attention rank: as asked, else as many as the workload sends at once, else one."""
-    asked = config.memory.max_running_requests
+    """Running requests of one data-parallel worker: as asked, else as many as the workload sends at once, else one."""
+    from ..engines.sglang.per_worker import requests_of_worker
+
+    asked = requests_of_worker(config, config.memory.max_running_requests)
     if asked is None:
         return 1 if config.workload.request_rate or config.workload.load_only else max(config.workload.concurrency)
-    ranks = config.parallel.dp_size if config.parallel.enable_dp_attention else 1
-    return max(1, asked // ranks)
+    return max(1, asked)
 
 
 def _remedies(config: RunConfig, budget: MemoryBudget, wanted: int) -> tuple[Remedy, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
+from ..engines.sglang.per_worker import requests_of_worker
 from ..judging.judge import passed
 from ..records.types import RequestTrace
 from ..terms import Basis, Limit, Status
@@ -55,11 +56,8 @@ class Case:
 
     @property
     def wanted_requests(self) -> int | None:
-        """Asked per attention-DP rank, the unit in which the engine resolves."""
-        asked = self.asked_requests
-        if asked is None or self.config is None or not self.config.parallel.enable_dp_attention:
-            return asked
-        return asked // self.config.parallel.dp_size
+        """Asked of one data-parallel worker, the unit in which the engine resolves."""
+        return self.asked_requests if self.config is None else requests_of_worker(self.config, self.asked_requests)
 
     def line(self, number: int | None) -> tuple[Line, ...]:
         """The line as evidence, when it is known."""

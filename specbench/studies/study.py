@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..diagnose import diagnosis
 from ..diagnose.types import Diagnosis
+from ..engines.sglang.per_worker import requests_of_worker
 from ..errors import RecordError, SpecbenchError
 from ..paths import resolve
 from ..reading.latency import LatencyTable
@@ -46,9 +47,8 @@ class Study:
 
     @property
     def wanted(self) -> int | None:
-        """Asked per attention-DP rank, the unit in which the engine resolves and a prediction counts."""
-        parallel = self.record.config.parallel
-        return self.asked // parallel.dp_size if self.asked and parallel.enable_dp_attention else self.asked
+        """Asked of one data-parallel worker, the unit in which the engine resolves and a prediction counts."""
+        return requests_of_worker(self.record.config, self.asked)
 
     @property
     def resolved(self) -> int | None:

@@ -20,6 +20,7 @@ from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
 from ...speculative.contract import Shape
 from .arguments import reject_keyed
 from .emulation import emulation
+from .per_worker import attention_ranks, request_ranks
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
 from .sizing.fraction import default_fraction
@@ -111,7 +112,7 @@ def settings(
     if problem is not None:
         raise ConfigError(f"parallel.tp_size: {problem.reason}.\nSizes that work: {problem.allowed}.")
     memory, parallel = config.memory, config.parallel
-    attention_dp = parallel.dp_size if parallel.enable_dp_attention else 1
+    attention_dp = attention_ranks(parallel)
     overlap = overlaps(config, rule, algorithm.family)
     strategy = resolve_strategy(config, rule, overlap)
     if strategy == "no_buffer" and memory.mamba_radix_cache_strategy == "auto":
@@ -137,8 +138,7 @@ def settings(
         shape=shape,
         attention_tp=split(parallel.tp_size, attention_dp, "parallel.tp_size over parallel.dp_size"),
         attention_dp=attention_dp,
-        # up to 0.5.13 plain data parallelism divides the requests as well
-        request_dp=parallel.dp_size if rule.request_limit == "estimate" else attention_dp,
+        request_dp=request_ranks(rule, parallel),
         strategy=strategy,
         overlap=overlap,
         slots_per_request=slots_per_request(rule, strategy, overlap, bool(shape.verify_width), env),

@@ -20,10 +20,13 @@ def tokens(demand: Demand, rest_gib: float) -> int:
 
 def requests_per_worker(rule: Rule, demand: Demand, divisor: int) -> int | None:
     """The asked requests of one data-parallel worker."""
-    if demand.requests is None:
-        return None
-    share = demand.requests // divisor
-    return max(1, share) if rule.guards_zero_division else share
+    return None if demand.requests is None else share(rule, demand.requests, divisor)
+
+
+def share(rule: Rule, requests: int, divisor: int) -> int:
+    """Requests of one of `divisor` workers."""
+    each = requests // divisor
+    return max(1, each) if rule.guards_zero_division else each
 
 
 def resolve_requests(rule: Rule, demand: Demand, slots: int, token_count: int) -> int:

@@ -1,0 +1,37 @@
+"""Requests at once, asked of a whole server: each data-parallel worker resolves its share; predictions count shares.
+
+In: a configuration and the asked requests. Out: those of one worker. The non-obvious thing: up to 0.5.13 plain data
+parallelism divides the requests as well; later only DP attention does, and every plain worker takes all of them.
+"""
+
+from __future__ import annotations
+
+from ...configuration.config import ParallelSection, RunConfig
+from ...errors import ConfigError
+from .sizing import rule_for, rule_version
+from .sizing.contract import Rule
+from .sizing.steps import share
+
+
+def request_ranks(rule: Rule, parallel: ParallelSection) -> int:
+    """Workers over which the asked requests are divided."""
+    return parallel.dp_size if rule.request_limit == "estimate" else attention_ranks(parallel)
+
+
+def attention_ranks(parallel: ParallelSection) -> int:
+    """Workers of DP attention; 1 without it."""
+    return parallel.dp_size if parallel.enable_dp_attention else 1
+
+
+def requests_of_worker(config: RunConfig, asked: int | None) -> int | None:
+    """`asked` of the server -> asked of one worker, by the rule of the engine's version; None: not asked.
+
+    A version without a rule still has a record to read: there DP attention alone divides.
+    """
+    if asked is None:
+        return None
+    try:
+        rule = rule_for(rule_version(config.engine))
+    except ConfigError:
+        return asked // attention_ranks(config.parallel)
+    return share(rule, asked, request_ranks(rule, config.parallel))

@@ -1,0 +1,80 @@
+"""Requests asked of a server, and of one of its data-parallel workers: the same figure everywhere."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from specbench.cli import app
+from specbench.configuration.config import RunConfig
+from specbench.engines.sglang.per_worker import requests_of_worker
+from specbench.params import load_run
+from specbench.studies.study import study
+
+ROOT = Path(__file__).parent.parent
+RECORDS = ROOT / "tests" / "records"
+PLAIN: dict[str, Any] = {"dp_size": 2}
+ATTENTION: dict[str, Any] = {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}
+
+
+def run(version: str, parallel: dict[str, Any]) -> RunConfig:
+    sections = load_run(ROOT / "params" / "h200" / "0.5.16.yaml").to_sections()
+    sections["engine"] |= {"version": version}
+    return RunConfig.model_validate(sections | {"parallel": parallel, "gpu": {"name": "h200", "count": 2}})
+
+
+@pytest.mark.parametrize(
+    ("version", "parallel", "asked", "share"),
+    [
+        ("0.5.16", {}, 8, 8),
+        ("0.5.13", PLAIN, 8, 4),
+        ("0.5.14", PLAIN, 8, 8),
+        ("0.5.13", ATTENTION, 8, 4),
+        ("0.5.16", ATTENTION, 9, 4),
+        ("0.5.22", ATTENTION, 1, 0),
+        ("0.5.23", ATTENTION, 1, 1),
+        ("0.5.16", ATTENTION, None, None),
+        ("0.4.9", PLAIN, 8, 8),  # no rule: as DP attention alone divides
+        ("0.4.9", ATTENTION, 8, 4),
+    ],
+)
+def test_the_share_of_one_worker(version: str, parallel: dict[str, Any], asked: int | None, share: int | None) -> None:
+    assert requests_of_worker(run(version, parallel), asked) == share
+
+
+def test_a_worker_that_resolves_its_share_is_not_capped(tmp_path: Path) -> None:
+    """0.5.12 divides the 8 over two plain workers; each resolves 4, and that is what was asked of it."""
+    folder = tmp_path / "two"
+    shutil.copytree(RECORDS / "0512_nospec_r8", folder)
+    sections = yaml.safe_load((folder / "config.yaml").read_text())
+    sections["parallel"]["dp_size"] = sections["gpu"]["count"] = 2
+    (folder / "config.yaml").write_text(yaml.safe_dump(sections, sort_keys=False))
+    log = (folder / "server.log").read_text()
+    (folder / "server.log").write_text(
+        log.replace("max_running_requests=8, context_len", "max_running_requests=4, context_len")
+    )
+    found = study(folder)
+    assert (found.asked, found.wanted, found.resolved, found.outcome) == (8, 4, 4, "started")  # nothing was sent
+    assert found.diagnosis.findings == ()
+    assert {budget.verdict for budget in found.diagnosis.budgets.values()} == {"serves"}
+
+
+def test_a_dry_run_counts_by_worker_what_is_predicted_and_what_is_asked(tmp_path: Path) -> None:
+    """Plain workers of 0.5.12 without speculation: 4 of the 8 each."""
+    done = CliRunner().invoke(
+        app,
+        [
+            *("run", str(ROOT / "params" / "h200" / "0.5.12.yaml"), "--out", str(tmp_path / "out"), "--dry-run"),
+            *("--set", "speculative.algorithm=none", "--set", "speculative.draft_model_path=null"),
+            *("--set", "speculative.num_draft_tokens=null"),
+            *("--set", "memory.max_running_requests=8", "--set", "parallel.dp_size=2", "--set", "gpu.count=2"),
+        ],
+        env={"COLUMNS": "200"},
+    )
+    assert done.exit_code == 0, done.output
+    assert "expected to serve 4 of 4 per worker" in done.stdout
