@@ -114,6 +114,18 @@ def test_both_sides_of_the_waterfall_add_up_to_the_card(name: str) -> None:
     assert set(stacked["card_bytes"]) == {150_754_820_096}
 
 
+@pytest.mark.parametrize("name", sorted(folder.name for folder in RECORDS.glob("h200_*")))
+def test_what_is_observed_adds_up_and_little_is_unexplained(name: str) -> None:
+    """Buffers of the loaders, tables of requests and rounding: 0.05 to 0.21 GiB in these starts."""
+    rows = frames.waterfall(study(RECORDS / name)).set_index("term")
+    stacked = rows.drop(index="graphs")["observed_bytes"]
+    if name == "h200_story-8":  # refused before its draft was loaded: it holds nothing, and is no 0 either
+        assert pd.isna(stacked["draft_weights"])
+        stacked = stacked.drop("draft_weights")
+    assert stacked.sum() == 143_771 * 2**20
+    assert 0.04 * 2**30 < stacked["unexplained"] < 0.22 * 2**30
+
+
 def test_the_waterfall_of_a_host_has_no_card(tmp_path: Path) -> None:
     """Of a machine that also has a GPU: the server did not run on it."""
     folder = shutil.copytree(LIVE / "dflash-4", tmp_path / "on-cpu")

@@ -16,6 +16,7 @@ from typing import Literal
 
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
+from ..engines.sglang.sizing import rule_for, rule_version
 from ..errors import SpecbenchError
 from ..specs import load_gpu
 from ..terms import Term
@@ -31,6 +32,7 @@ _POOLS: tuple[Term, ...] = (
     "kv",
     "draft_kv",
 )
+_DRAFT: tuple[Term, ...] = ("draft_weights", "draft_kv")
 _LABELS = {
     "before": "in use before loading",
     "unexplained": "unexplained rest",
@@ -70,6 +72,7 @@ def steps(study: Study) -> tuple[Step, ...]:
             card=_seen_total(study),
             pre=found.pools.pre[rank].bytes if rank in found.pools.pre else None,
             values=observed,
+            not_loaded=_never_loaded(study, rank),
         ),
         on_host=_is_host(study.record.config),
     )
@@ -89,11 +92,14 @@ class _Side:
     card: int | None
     pre: int | None  # free before loading
     values: Mapping[str, int | None]
+    not_loaded: frozenset[Term] = frozenset()  # unknown, but nothing of it was there when `slack` was read
 
     def step(self, term: str, present: list[Term]) -> int | None:
         if term == "before":
             return _less(self.card, self.pre)
-        return _rest(self.pre, self.values, present) if term == "unexplained" else self.values.get(term)
+        if term == "unexplained":
+            return _rest(self.pre, self.values, [one for one in present if one not in self.not_loaded])
+        return self.values.get(term)
 
 
 def _points(budget: MemoryBudget) -> dict[str, int | None]:
@@ -117,6 +123,18 @@ def _steps(predicted: _Side, observed: _Side, *, on_host: bool) -> tuple[Step, .
         )
         for term in order
     )
+
+
+def _never_loaded(study: Study, rank: str) -> frozenset[Term]:
+    """The draft's terms, of a start that ended before its draft was loaded: versions up to 0.5.13 load it last."""
+    try:
+        loads_first = rule_for(rule_version(study.record.config.engine)).draft_loads_first
+    except SpecbenchError:  # a build whose order is not known
+        return frozenset()
+    if loads_first:
+        return frozenset()
+    seen = any(pools.role == "draft" and pools.rank == rank for pools in study.diagnosis.pools.ranks)
+    return frozenset() if seen else frozenset(_DRAFT)
 
 
 def deciding_rank(study: Study) -> str:
