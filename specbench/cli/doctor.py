@@ -40,7 +40,7 @@ def doctor(
 
     Example: specbench doctor --engine /opt/sglang/bin/python --env PYTHONPATH=/opt/sglang/site
     """
-    from ..host import machine
+    from ..host import machine, processes
     from ..lifecycle import leftovers
 
     env = _variables(variables or [])
@@ -48,7 +48,7 @@ def doctor(
     engine = machine.engine(python, env=env)
     found = _engine(engine, machine.engine_help(python, env=env) if thorough and engine.has else None)
     packages = machine.packages()
-    port_free = machine.port_is_free(_DEFAULT_PORT)
+    port_free = processes.why_not_bindable("127.0.0.1", _DEFAULT_PORT) is None
     left = leftovers.left_over()
     can = {
         "predict, diagnose, replay": True,

@@ -9,7 +9,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -219,14 +218,3 @@ def packages() -> dict[str, str | None]:
 
 def python_version() -> str:
     return f"{platform.python_version()} ({platform.system()} {platform.machine()})"
-
-
-def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind there now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
