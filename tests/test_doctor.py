@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from specbench.cli import app
+from specbench.host import nvml
 
 #: Argument definitions that are run by --help and read as text: an engine without a flag for the state's type.
 DEFINITIONS = """
@@ -93,6 +97,35 @@ def test_for_people(site: Path) -> None:
     said = " ".join(done.stdout.split())
     assert "algorithms DFLASH, EAGLE" in said
     assert f"keys without flag {LACKED} (--mamba-ssm-dtype)" in said
+
+
+def test_a_gpu_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> tuple[nvml.MemoryReading, ...]:
+        raise RuntimeError("GPU is lost")
+
+    monkeypatch.setattr(nvml, "memory_reader", lambda: lost)
+    monkeypatch.setattr(nvml, "names", lambda: nvml.GpuNames(names=("NVIDIA H200",), driver="580.1"))
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["gpus"], told["driver"]) == ([], "580.1")
+    assert told["gpu_reason"] == "the GPUs' memory could not be read: GPU is lost"
+    assert told["can"]["start real servers"] is False
+
+
+def test_names_that_cannot_be_read_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LostError(Exception):
+        pass
+
+    class Library:
+        NVMLError = LostError
+
+        @staticmethod
+        def nvmlDeviceGetName(handle: int) -> str:  # noqa: N802  (as the library has it)
+            raise LostError("GPU is lost")
+
+    monkeypatch.setattr(nvml, "_connect", lambda: (Library, [0]))
+    assert nvml.names() == "the GPUs' names could not be read: GPU is lost"
 
 
 def test_a_variable_without_a_name() -> None:

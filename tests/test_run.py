@@ -18,7 +18,7 @@ import pytest
 from specbench import show
 from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, LaunchError
-from specbench.host import machine
+from specbench.host import machine, nvml
 from specbench.host.machine import Gpu, GpuState
 from specbench.lifecycle import fetch
 from specbench.lifecycle.launch import Server
@@ -405,3 +405,16 @@ def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path: Path, numb
     assert alive == []
     assert not (tmp_path / "run" / "record").exists()
     assert list((tmp_path / "run").glob("*")) == []
+
+
+def test_a_gpu_that_cannot_be_read_does_not_cost_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> tuple[nvml.MemoryReading, ...]:
+        raise RuntimeError("GPU is lost")
+
+    monkeypatch.setattr(nvml, "memory_reader", lambda: lost)
+    monkeypatch.setattr(nvml, "names", lambda: nvml.GpuNames(names=("NVIDIA H200",), driver="580.1", cuda="13.0"))
+    record = run(replay_of("nospec_r8", **{"workload.requests": 8}), tmp_path / "run")
+    assert record.status.status == "served"
+    here = record.env["replay"]["played_on"]
+    assert here["reason"] == "the GPUs' memory could not be read: GPU is lost"
+    assert (here["gpus"], here["driver"], here["driver_cuda"]) == (None, "580.1", "13.0")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..units import MIB, format_gib
 
@@ -51,6 +52,17 @@ class GpuMemory:
 
 #: All GPUs that count, now.
 Probe = Callable[[], Sequence[InUse]]
+_Reading = TypeVar("_Reading")
+
+
+def read(probe: Callable[[], Sequence[_Reading]] | str, what: str = "the GPUs' memory") -> tuple[_Reading, ...] | str:
+    """What `probe` reads; the reason in words where there is no probe, or where it fails: a lost GPU ends nothing."""
+    if isinstance(probe, str):
+        return probe
+    try:
+        return tuple(probe())
+    except Exception as error:  # NVML's own errors, which are known where it is imported
+        return f"{what} could not be read: {error}"
 
 
 def above(before: Sequence[InUse], after: Sequence[InUse]) -> dict[int, int]:

@@ -19,7 +19,7 @@ from .. import paths
 from ..engines.sglang import capabilities
 from ..engines.sglang.capabilities import Capabilities
 from . import nvml
-from .gpu_use import InUse
+from .gpu_use import InUse, read
 
 _WORKBOOK_PACKAGES = ("jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "nvidia-ml-py", "nbval")
 
@@ -107,28 +107,25 @@ class EngineState:
 
 
 def gpus() -> GpuState:
-    """The GPUs that NVML sees. Without NVML: none, and why."""
-    read, told = nvml.reader(), nvml.names()
-    if isinstance(read, str):
-        return GpuState(gpus=(), driver=None, reason=read, is_unknown=read == nvml.NOT_INSTALLED)
+    """The GPUs that NVML sees. Without NVML, or where it cannot read them: none, and why."""
+    probe, told = nvml.memory_reader(), nvml.names()
+    if isinstance(probe, str):
+        return GpuState(gpus=(), driver=None, reason=probe, is_unknown=probe == nvml.NOT_INSTALLED)
     if isinstance(told, str):
         return GpuState(gpus=(), driver=None, reason=told)
+    seen = read(probe)
+    if isinstance(seen, str):
+        return GpuState(gpus=(), driver=told.driver, reason=seen, cuda=told.cuda)
     found = tuple(
         Gpu(index=now.gpu, name=name, total_bytes=now.total_bytes, free_bytes=now.free_bytes)
-        for name, now in zip(told.names, read(), strict=True)
+        for name, now in zip(told.names, seen, strict=True)
     )
     return GpuState(gpus=found, driver=told.driver, reason=None, cuda=told.cuda)
 
 
 def gpu_use() -> tuple[InUse, ...] | str:
     """Who holds the memory of every GPU just now; the reason in words where it cannot be read."""
-    read = nvml.use_reader()
-    if isinstance(read, str):
-        return read
-    try:
-        return tuple(read())
-    except Exception as error:  # NVML's own errors, which are known where it is imported
-        return f"the GPUs' memory could not be read: {error}"
+    return read(nvml.use_reader())
 
 
 def engine(python: str | None = None, *, env: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> EngineState:

@@ -175,13 +175,17 @@ def names() -> GpuNames | str:
     if isinstance(connected, str):
         return connected
     pynvml, handles = connected
-    found = tuple(_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+    try:
+        found = tuple(_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError as error:
+        return f"the GPUs' names could not be read: {error}"
     try:
         number = int(pynvml.nvmlSystemGetCudaDriverVersion())  # 13000 is 13.0
         cuda = f"{number // 1000}.{number % 1000 // 10}"
     except pynvml.NVMLError:
         cuda = None
-    return GpuNames(names=found, driver=_text(pynvml.nvmlSystemGetDriverVersion()), cuda=cuda)
+    return GpuNames(names=found, driver=driver, cuda=cuda)
 
 
 def _connect() -> tuple[Any, list[Any]] | str:

@@ -15,7 +15,7 @@ from ..configuration.config import RunConfig
 from ..engines.sglang.emulation import in_use
 from ..engines.sglang.resolve import settings
 from ..host import nvml
-from ..host.gpu_use import Probe, only
+from ..host.gpu_use import Probe, only, read
 from ..specs import load_gpu
 from ..units import format_gib
 from .headroom import gpus_of_server
@@ -57,11 +57,8 @@ def note(emulation: Emulation) -> str:
 
 def _least_free(config: RunConfig, probe: Probe | str) -> int | None:
     """Bytes free on the fullest GPU that the server will use; None: cannot be told, or other cards are there."""
-    if isinstance(probe, str):
-        return None
-    try:
-        seen = tuple(probe())
-    except Exception:  # a lost GPU: the engine will tell more of it
+    seen = read(probe)
+    if isinstance(seen, str):  # also of a lost GPU: the engine will tell more of it
         return None
     gpus, card = gpus_of_server(config, seen, {**os.environ, **config.engine.env}), load_gpu(config.gpu.name)
     used = only(seen, gpus)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..configuration.config import RunConfig
 from ..errors import ConfigError
 from ..host import nvml
-from ..host.gpu_use import InUse, Probe, holders_words, in_use_words, only
+from ..host.gpu_use import InUse, Probe, holders_words, in_use_words, only, read
 from ..specs import load_gpu
 from ..units import GIB, format_gib
 from .preflight import gpus_needed
@@ -37,14 +37,12 @@ def headroom(config: RunConfig, probe: Probe | str | None = None) -> Headroom:
     not_started = config.engine.replay is not None or config.engine.attach is not None
     if not_started or config.engine.args.get("device") not in (None, "cuda"):
         return Headroom(gpus=(), notes=(), warnings=())
-    read = nvml.use_reader() if probe is None else probe
-    if isinstance(read, str):
+    probe = nvml.use_reader() if probe is None else probe
+    if isinstance(probe, str):
         return Headroom(gpus=None, notes=(), warnings=())  # the record says why when the server has ended
-    try:
-        seen = tuple(read())
-    except Exception as error:  # a lost GPU: the engine will tell more of it
-        note = f"GPU memory in use before the start could not be read: {error}"
-        return Headroom(gpus=None, notes=(note,), warnings=(note,))
+    seen = read(probe, "GPU memory in use before the start")
+    if isinstance(seen, str):  # a lost GPU: the engine will tell more of it
+        return Headroom(gpus=None, notes=(seen,), warnings=(seen,))
     gpus = gpus_of_server(config, seen, {**os.environ, **config.engine.env})
     uses = only(seen, gpus)
     warnings = tuple(text for use in uses if (text := why_impossible(config, use)) is not None)

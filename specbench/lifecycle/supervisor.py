@@ -211,13 +211,10 @@ def _after(
 
 def _read(probe: Probe | str, gpus: list[int] | None) -> tuple[InUse, ...] | str:
     """The GPUs that count, or why they cannot be read: a GPU that is lost must not keep a tree alive."""
-    if isinstance(probe, str):
-        return probe
-    try:
-        found = gpu_use.only(probe(), gpus)
-    except Exception as error:
-        return f"the GPUs' memory could not be read: {error}"
-    return found or "NVML does not know the GPUs of this server"
+    found = gpu_use.read(probe)
+    return (
+        found if isinstance(found, str) else gpu_use.only(found, gpus) or "NVML does not know the GPUs of this server"
+    )
 
 
 def _signals() -> tuple[int, int]:
