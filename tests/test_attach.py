@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from specbench import show
 from specbench.configuration.config import RunConfig
 from specbench.engines import check
 from specbench.errors import ConfigError, LaunchError, SpecbenchError
-from specbench.lifecycle import fetch
+from specbench.lifecycle import fetch, time_limit
 from specbench.lifecycle.attach import Attached
 from specbench.lifecycle.launch import free_port
 from specbench.lifecycle.served_config import as_served
@@ -582,6 +583,18 @@ def test_another_kind_of_server(tmp_path: Path) -> None:
         with pytest.raises(LaunchError, match=told) as raised:
             Other(attached_to("http://10.0.0.1:30000/v")).connect(0.0)
         assert len(str(raised.value).splitlines()) == 2
+
+
+def test_a_server_that_starts_is_not_waited_for_beyond_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Attached, "get", lambda self, path, timeout_s=1.0: fetch.Fetched(status=503))
+    began = time.monotonic()
+    monkeypatch.setenv(time_limit.VARIABLE, repr(began + 0.3))
+    with pytest.raises(LaunchError, match="the deadline of the campaign came before a server was started"):
+        run(attached_to("http://127.0.0.1:1"), tmp_path / "run")
+    assert 0.3 <= time.monotonic() - began < 30.0  # of the 900 s that a server has for its start
+    assert not (tmp_path / "run" / "record").exists()
 
 
 @pytest.mark.parametrize(

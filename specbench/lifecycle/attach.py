@@ -24,7 +24,7 @@ from ..errors import ConfigError, LaunchError
 from ..records import foreign_json
 from ..records.redaction import SHORTEST, Redaction
 from ..replay.itself import INSTANT, Played, played
-from . import fetch
+from . import fetch, time_limit
 from .attached_log import AttachedLog
 from .ending import Ending, classify
 
@@ -117,16 +117,22 @@ class Attached:
         except ValueError:
             return False
 
-    def connect(self, timeout_s: float, tick: Callable[[float], None] | None = None) -> None:
-        """Until it is healthy, with what it says of itself. LaunchError: it is not there, or not what it should be."""
+    def connect(
+        self, timeout_s: float, tick: Callable[[float], None] | None = None, until: float | None = None
+    ) -> None:
+        """Until it is healthy, with what it says of itself. LaunchError: it is not there, or not what it should be.
+
+        `until`: the deadline of the campaign, which ends the waiting too (see `time_limit`).
+        """
         began = time.monotonic()
         while (got := self.get("/health")).status != 200:
             waited_s = time.monotonic() - began
             if got.status != 503 or waited_s >= timeout_s:  # 503: it is there, and still starts
                 self._refuse("/health", got)
+            time_limit.check(until)
             if tick:
                 tick(waited_s)
-            time.sleep(_POLL_S)
+            time.sleep(min(_POLL_S, time_limit.left_s(until)))
         self.info = self._server_info()
         self.started_unix_s = time.time()
 

@@ -12,6 +12,8 @@ import os
 import time
 from typing import Final
 
+from ..errors import LaunchError
+
 VARIABLE = "SPECBENCH_UNTIL"
 #: `RunStatus.cut_short` of a run that was ended for it.
 DEADLINE: Final = "deadline"
@@ -29,3 +31,12 @@ def until_s() -> float | None:
 def left_s(until: float | None) -> float:
     """Seconds that are left, 0 when it is over; infinite without a limit."""
     return float("inf") if until is None else max(0.0, until - time.monotonic())
+
+
+def check(until: float | None) -> None:
+    """LaunchError (two lines) when it is over, before there is a server."""
+    if left_s(until) == 0:
+        raise LaunchError(
+            "the deadline of the campaign came before a server was started.\nIt is to run again, with more time "
+            "(--resume, a longer --deadline)."
+        )

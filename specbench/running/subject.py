@@ -16,15 +16,14 @@ from ..budget.predict import predict
 from ..budget_types import MemoryBudget
 from ..capture.watching import Watching
 from ..configuration.config import RunConfig
-from ..errors import ConfigError, LaunchError, SpecError
-from ..lifecycle import leftovers
+from ..errors import ConfigError, SpecError
+from ..lifecycle import leftovers, time_limit
 from ..lifecycle.attach import Attached, attached
 from ..lifecycle.emulating import Emulating, emulating
 from ..lifecycle.headroom import headroom
 from ..lifecycle.launch import Server, check_address, launch
 from ..lifecycle.preflight import Checked, preflight
 from ..lifecycle.served_config import AsServed, as_served
-from ..lifecycle.time_limit import left_s, until_s
 from ..load.sending import Progress, Sending
 from ..paths import resolve
 from ..records.record import RunRecord
@@ -56,11 +55,7 @@ class Subject(abc.ABC):
 
     def check(self) -> None:
         """Before anything is written. ConfigError or LaunchError: it cannot be run, or not as it is described."""
-        if left_s(until_s()) == 0:
-            raise LaunchError(
-                "the deadline of the campaign came before a server was started.\nIt is to run again, with more time "
-                "(--resume, a longer --deadline)."
-            )
+        time_limit.check(time_limit.until_s())
 
     def warnings(self) -> tuple[str, ...]:
         """What must be seen at once, right before the start."""
@@ -189,10 +184,15 @@ class AttachedServer(Subject):
     starts = False
 
     def __init__(self, asked: RunConfig, progress: Progress | None) -> None:
-        """Waits until it is healthy. LaunchError: it is not there. ConfigError: it is another than is described."""
+        """Waits until it is healthy, no longer than the campaign has time.
+
+        LaunchError: it is not there. ConfigError: it is another than is described.
+        """
         self._server, timeout_s = Attached(asked), asked.engine.ready_timeout_s
         self._server.connect(
-            timeout_s, (lambda waited_s: progress("attach", int(waited_s), int(timeout_s))) if progress else None
+            timeout_s,
+            (lambda waited_s: progress("attach", int(waited_s), int(timeout_s))) if progress else None,
+            time_limit.until_s(),
         )
         self._played: Played | None = self._server.played
         self.redaction = self._server.redaction
