@@ -52,6 +52,8 @@ MIXED = (card(0), card(1, total_mib=23_034))
         (config(2), FOUR, {}, (0, 1)),
         (config(2, args={"base_gpu_id": 2}), FOUR, {}, (2, 3)),
         (config(2, args={"base-gpu-id": 0, "gpu-id-step": 2}), FOUR, {}, (0, 2)),
+        (config(2, args={"nnodes": 2, "--base-gpu-id": 3}), FOUR, {}, (3,)),
+        (config(2, args={"--nnodes": 2, "base_gpu_id": 3}), FOUR, {}, (3,)),
         (config(), FOUR, {"CUDA_VISIBLE_DEVICES": "3"}, (3,)),
         (config(2), FOUR, {"CUDA_VISIBLE_DEVICES": "3, 1"}, (3, 1)),
         (config(), FOUR, {"CUDA_VISIBLE_DEVICES": "GPU-2a"}, (2,)),
@@ -125,7 +127,8 @@ def test_without_a_gpu_of_its_own_there_is_nothing_to_look_at() -> None:
     def read() -> tuple[InUse, ...]:
         raise AssertionError("not to be read")
 
-    assert headroom(config(args={"device": "cpu"}), read).gpus == ()
+    for spelling in ("device", "--device"):
+        assert headroom(config(args={spelling: "cpu"}), read).gpus == ()
     assert headroom(config(replay="somewhere"), read).gpus == ()
     assert headroom(config(), "no NVML on this machine: no driver").gpus is None
 

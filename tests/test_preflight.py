@@ -333,7 +333,8 @@ def test_missing_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cards(monkeypatch, H200, H200)
     assert refused(config(site, count=4)).startswith("gpu.count: 4 × h200 needed, this machine has 2 (NVIDIA H200).\n")
     assert preflight(config(site, count=2)).notes == ()
-    assert preflight(config(site, count=4, args={"nnodes": 2})).notes == ()
+    for spelling in ("nnodes", "--nnodes"):
+        assert preflight(config(site, count=4, args={spelling: 2})).notes == ()
 
 
 @pytest.mark.parametrize(

@@ -549,3 +549,10 @@ def test_at_the_recorded_speed_the_wait_is_told() -> None:
         "plays the record dflash_r8 (SGLang 0.5.16, served): ready in about 53 s (the recorded start took 106 s); "
         "--speed instant skips it"
     )
+
+
+@pytest.mark.parametrize("spelling", ["served-model-name", "--served-model-name", "served_model_name"])
+def test_its_model_has_the_name_under_which_it_was_served(spelling: str) -> None:
+    found = record("dflash_r8")
+    found.config = found.config.replace({"engine.args": {spelling: "mine"}})
+    assert Replay(found, host="::1", port=1, speed=2.0, out=io.BytesIO())._model == "mine"

@@ -20,6 +20,7 @@ from .. import speculative
 from ..budget_types import MemoryBudget
 from ..configuration import yamltext
 from ..configuration.config import RunConfig
+from ..engines.sglang.resolve import server_args
 from ..errors import SpecbenchError
 from ..load.workload import steps_of
 from ..paths import DATA, resolve
@@ -199,7 +200,7 @@ class Clock:
         found = _in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
         if wanted != found:
             notes.append(f"no recorded start of {wanted}: taken as that of {found}")
-        if config.engine.args.get("load-format", config.engine.args.get("load_format")) != "dummy":
+        if server_args(config).get("load_format") != "dummy":
             notes.append("the recorded starts read no weights from disk: add the time that this machine needs for it")
         if config.model != _KNOWN_MODEL or config.gpu.name != _KNOWN_GPU:
             notes.append(f"{config.model} on {config.gpu.name}: taken as {_KNOWN_MODEL} on {_KNOWN_GPU}")
@@ -207,8 +208,7 @@ class Clock:
 
 
 def _kind(config: RunConfig) -> tuple[str, int, bool]:
-    off = {name.replace("_", "-"): value for name, value in config.engine.args.items()}.get("disable-cuda-graph")
-    return config.engine.version, config.gpu.count, off is not True
+    return config.engine.version, config.gpu.count, server_args(config).get("disable_cuda_graph") is not True
 
 
 def _attached(config: RunConfig) -> bool:

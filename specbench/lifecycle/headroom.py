@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..configuration.config import RunConfig
+from ..engines.sglang.resolve import server_args
 from ..errors import ConfigError
 from ..host import nvml
 from ..host.gpu_use import InUse, Probe, holders_words, in_use_words, only, read
@@ -35,7 +36,7 @@ class Headroom:
 def headroom(config: RunConfig, probe: Probe | str | None = None) -> Headroom:
     """Looks once, right before the start. `probe` reads all GPUs, or says why not; None: NVML of this machine."""
     not_started = config.engine.replay is not None or config.engine.attach is not None
-    if not_started or config.engine.args.get("device") not in (None, "cuda"):
+    if not_started or server_args(config).get("device") not in (None, "cuda"):
         return Headroom(gpus=(), notes=(), warnings=())
     probe = nvml.use_reader() if probe is None else probe
     if isinstance(probe, str):
@@ -67,7 +68,7 @@ def gpus_of_server(config: RunConfig, seen: Sequence[InUse], environ: Mapping[st
             break  # CUDA stops at the first entry that is no device; instances of a GPU (MIG) are not told apart here
         visible += found
     names_uuids = listed is not None and listed.strip().startswith("GPU-")
-    args = {name.lstrip("-").replace("-", "_"): value for name, value in config.engine.args.items()}
+    args = server_args(config)
     first, step = args.get("base_gpu_id", 0), args.get("gpu_id_step", 1)
     if not (same_order or names_uuids) or not isinstance(first, int) or not isinstance(step, int):
         return None

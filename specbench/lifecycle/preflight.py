@@ -159,7 +159,7 @@ def _gpus(config: RunConfig) -> list[str]:
 
 def gpus_needed(config: RunConfig) -> int:
     """GPUs of this host: a server over several nodes has its share here."""
-    nodes = config.engine.args.get("nnodes")
+    nodes = server_args(config).get("nnodes")
     return math.ceil(config.gpu.count / nodes) if isinstance(nodes, int) and nodes > 1 else config.gpu.count
 
 

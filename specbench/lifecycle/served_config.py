@@ -22,7 +22,7 @@ from ..configuration.config import RunConfig
 from ..engines.sglang.command import command
 from ..engines.sglang.command_line import sections_of
 from ..engines.sglang.flags import FLAGS, spellings_of
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.resolve import arg_name, server_args
 from ..errors import ConfigError
 from ..specs import named_by
 from ..versions import is_development
@@ -200,7 +200,7 @@ def _notes(asked: RunConfig, info: Mapping[str, Any], taken: Mapping[str, Any], 
         told = ", ".join(f"{key} {value}" for key, value in taken.items())
         notes.append(f"taken from the attached server, as it resolved them: {told}")
     for given, value in asked.engine.args.items():
-        name = given.lstrip("-").replace("-", "_")
+        name = arg_name(given)
         if value in (None, False) or name not in info:
             continue
         if info[name] != value:

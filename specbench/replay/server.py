@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from aiohttp import web
 
+from ..engines.sglang.resolve import server_args
 from ..records.record import RunRecord
 from ..records.types import ERROR_EVENT
 from . import answers
@@ -145,7 +146,7 @@ class Replay:
 
     @property
     def _model(self) -> str:
-        return str(self._record.config.engine.args.get("served-model-name") or self._record.config.model)
+        return str(server_args(self._record.config).get("served_model_name") or self._record.config.model)
 
     async def _answer(self, request: web.Request, route: Route) -> web.StreamResponse:
         began = asyncio.get_running_loop().time()

@@ -14,6 +14,7 @@ from typing import Any
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown
 from ..engines.sglang.acceptance import simulated, variables
+from ..engines.sglang.resolve import server_args
 from ..host.machine import gpus
 from ..lifecycle.emulating import Emulating
 from ..lifecycle.preflight import Checked
@@ -98,8 +99,7 @@ def _inherited(config: RunConfig) -> dict[str, str] | None:
 
 def _engine_seed(config: RunConfig) -> int | None:
     """As asked; None: the engine draws one, and tells it in /server_info."""
-    given = {name.strip("-").replace("_", "-"): value for name, value in config.engine.args.items()}
-    seed = given.get("random-seed")
+    seed = server_args(config).get("random_seed")
     return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
 
 

@@ -87,7 +87,12 @@ class Settings:
 
 def server_args(config: RunConfig) -> dict[str, Any]:
     """engine.args by underscored name, whatever the spelling."""
-    return {key.lstrip("-").replace("-", "_"): value for key, value in config.engine.args.items()}
+    return {arg_name(spelling): value for spelling, value in config.engine.args.items()}
+
+
+def arg_name(spelling: str) -> str:
+    """The underscored name of a flag, as the engine has it among its arguments: --load-format is load_format."""
+    return spelling.lstrip("-").replace("-", "_")
 
 
 def settings(
