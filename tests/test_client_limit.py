@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,21 @@ def test_the_page_has_what_it_cost(tmp_path):
     record, _ = told(tmp_path)
     text = show.latency(collect(record.folder.parent.parent).studies[0]).text
     row = next(line for line in text.splitlines() if line.startswith("seq1  ") and "5.0%" in line)
-    assert row.split() == ["seq1", "1000", "500", "5.0%", "1.0", "2.0", "4.0"]
+    assert row.split() == ["seq1", "1000", "500", "5.0%", "1000", "1.0", "2.0", "4.0"]
+    assert "What measuring cost the client: CPU of its thread" in text
+
+
+def test_of_a_replay_it_is_said_whose_client_it_was(tmp_path):
+    record, _ = told(tmp_path, origin="recorded", ticks=7)
+    env = json.loads((record.folder / "env.json").read_text())
+    (record.folder / "env.json").write_text(json.dumps({**env, "replay": {"name": "dflash_r4"}}))
+    text = show.latency(collect(record.folder.parent.parent).studies[0]).text
+    assert (
+        "What measuring cost the client, measured on this machine by the client that replayed, not by the one that "
+        "recorded: CPU of its thread"
+    ) in text
+    row = next(line for line in text.splitlines() if line.startswith("seq1  ") and "5.0%" in line)
+    assert row.split() == ["seq1", "1000", "500", "5.0%", "7", "1.0", "2.0", "4.0"]
 
 
 def test_old_records_have_no_cost():

@@ -223,6 +223,36 @@ def test_a_run_without_findings_says_so_and_counts_what_is_off() -> None:
     assert text == "No finding: nothing was refused, capped or spoiled. Figures off the prediction: 0."
 
 
+def test_requests_before_a_crash_are_counted_with_the_warm_up_and_say_so() -> None:
+    found = study(RECORDS / "h200_nextn-4-full-card")
+    assert [request.phase for request in found.record.requests() if request.ok] == ["warmup", "measured"]
+    cause = found.diagnosis.findings[0].cause
+    assert cause.startswith(
+        "The server died while serving after 2 requests (warm-up included), at the first batch of step conc4-in1024"
+    )
+    silent = [request for request in found.record.requests() if not request.ok]
+    assert len(silent) == 4
+    assert "1 of 5 requests answered before the server died." in str(show.headline(found))
+
+
+def test_each_remedy_names_its_basis_where_they_differ() -> None:
+    from specbench.show.findings import _remedies
+
+    found = study(RECORDS / "h200_dflash-8")
+    remedies = found.diagnosis.findings[0].remedies
+    assert {remedy.basis for remedy in remedies} == {"measured", "config"}
+    mixed = str(_remedies(remedies, found, ()))
+    assert mixed.startswith("Remedies, their effect predicted from what each row names. Order: ")
+    rows = {line.split("  ")[0]: line for line in mixed.splitlines()}
+    more = next(line for change, line in rows.items() if change.startswith("parallel.tp_size=2"))
+    fewer = next(line for change, line in rows.items() if change.startswith("memory.max_running_requests=1"))
+    assert more.rstrip().endswith("(predicted from the configuration alone)")
+    assert fewer.rstrip().endswith("(predicted from this run's free memory)")
+    alike = str(_remedies([one for one in remedies if one.basis == "config"], found, ()))
+    assert alike.startswith("Remedies, their effect predicted from the configuration alone. Order: ")
+    assert "(predicted from" not in alike
+
+
 def test_lines_that_nobody_could_read_are_shown() -> None:
     whole = study(RECORDS / "0512_dflash_r8")
     unread = Line(line=7, text="KV Cache is allocated. <b>")
@@ -253,6 +283,15 @@ def test_the_course_of_a_run_counts_what_was_answered() -> None:
         "conc4": ["0", "of", "4"],
     }
     assert "How it ended: ended while serving: RuntimeError" in text
+
+
+def test_a_start_that_made_no_server_ready_is_not_called_until_ready() -> None:
+    record = study(RECORDS / "h200_story-8").record
+    assert record.status.ready_s is None
+    for ready_s, name in ((None, "start"), (61.0, "start, until ready")):
+        status = record.status.model_copy(update={"ready_s": ready_s, "phases": {"start": 0.46}})
+        text = str(show.course(RunRecord(record.folder, status, record.config, record.env)))
+        assert [line.split("  ")[0] for line in text.splitlines() if line.endswith("0.46")] == [name]
 
 
 def test_the_course_tells_the_parts_of_the_start_and_the_cache() -> None:

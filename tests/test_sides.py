@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,14 @@ def test_they_are_shown_and_in_the_document() -> None:
     assert row["nvml"]["value"] == 79_542_878_208
     assert row["server_info"] is None
     assert json.loads(json.dumps(document)) == document
+
+
+def test_a_replay_says_why_nvml_tells_nothing(tmp_path: Path) -> None:
+    shutil.copytree(RECORDS / "dflash_r8", tmp_path / "record")
+    env = json.loads((tmp_path / "record" / "env.json").read_text())
+    (tmp_path / "record" / "env.json").write_text(json.dumps({**env, "replay": {"name": "dflash_r8"}}))
+    for samples in (tmp_path / "record").glob("gpu.csv*"):
+        samples.unlink()
+    lines = show.reconciliation(study(tmp_path / "record")).text.partition("From four sides")[2].splitlines()
+    weights = next(line for line in lines if line.startswith("weights"))
+    assert weights.split()[-4:] == ["not", "sampled:", "a", "replay"]

@@ -145,8 +145,9 @@ def _batch(case: Case) -> str:
         return ""
     first = silent[0]
     together = f"{first.concurrency} at once" if first.concurrency is not None else "open loop"
-    done = sum(request.ok for request in case.requests)
-    return f" after {counted(done, 'request')}, at the first batch of step {first.step} ({together})"
+    answered = [request for request in case.requests if request.ok]
+    ours = " (warm-up included)" if any(request.phase == "warmup" for request in answered) else ""
+    return f" after {counted(len(answered), 'request')}{ours}, at the first batch of step {first.step} ({together})"
 
 
 def _shortage_lines(case: Case, finding_id: str) -> tuple[Line, ...]:

@@ -16,10 +16,13 @@ def client_cost(study: Study) -> Shown:
     steps = [row for row in study.latency.rows if row.step in costs]
     if not steps:
         return Shown("", "")
-    headers = ["step", "chunks", "CPU per chunk µs", "CPU of a core", "late ms", "late ms, p99", "late ms, most"]
+    headers = ["step", "chunks", "CPU per chunk µs", "CPU of a core"]
+    headers += ["times looked", "late ms", "late ms, p99", "late ms, most"]
+    whose = ", measured on this machine by the client that replayed, not by the one that recorded"
     caption = (
-        "What measuring cost the client: CPU of its thread, and how late its event loop was. That is looked at a "
-        "hundred times a second, which is in the CPU, and most of it where few chunks come"
+        f"What measuring cost the client{whose if study.record.replayed else ''}: CPU of its thread, and how late its "
+        "event loop was. That is looked at a hundred times a second, which is in the CPU, and most of it where few "
+        "chunks come"
     )
     rows = [_row(row.step + (" (warm-up)" if row.phase == "warmup" else ""), costs[row.step]) for row in steps]
     return joined([client_warning([study]), table(headers, rows, caption=caption, unknown="not measured")])
@@ -41,6 +44,7 @@ def _row(name: str, cost: ClientCost) -> list[Value]:
         cost.chunks,
         None if per_chunk_s is None else Cell(text=f"{per_chunk_s * 1e6:,.0f}", number=True),
         None if share is None else Cell(text=f"{share:.1%}", number=True),
+        cost.ticks,
         *(_ms(seconds) for seconds in (cost.lag_p50_s, cost.lag_p99_s, cost.lag_max_s)),
     ]
 

@@ -11,7 +11,7 @@ from ..records.types import CacheState
 from .gpu_use import gpu_use, still_held
 from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty
 
-_NAMES = {"start": "start, until ready", "warmup": "warm-up requests"}
+_NAMES = {"warmup": "warm-up requests"}
 
 
 def course(record: RunRecord) -> Shown:
@@ -40,11 +40,18 @@ def _row(record: RunRecord, phase: str, seconds: float, sent: list[bool] | None)
     answered = Cell(text="") if sent is None else Cell(text=f"{sum(sent)} of {len(sent)}", number=True)
     cache = record.status.caches.get(phase)
     return [
-        _NAMES.get(phase, phase.replace("_", " ")),
+        _name(record, phase),
         _seconds(seconds),
         answered,
         Cell(text="") if cache is None else Cell(text=_cache(cache), below=_cached(cache)),
     ]
+
+
+def _name(record: RunRecord, phase: str) -> str:
+    """A start that is not known to have made a server ready went until something else."""
+    if phase == "start" and record.status.ready_s is not None:
+        return "start, until ready"
+    return _NAMES.get(phase, phase.replace("_", " "))
 
 
 def _part(stage: str, seconds: float) -> list[Value]:

@@ -15,12 +15,14 @@ from ..records.record import RunRecord
 from ..studies.proofs import Proof, proofs
 from ..studies.study import Study
 from ..studies.study import study as study_of
+from ..terms import Basis
 from ..units import counted, format_count
 from .figures import amount_cell, change_text, remedy_cell, setting_text
 from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table
 
 #: A log line may be 10 kB (server_args); evidence shows its beginning.
 _MAX_LINE = 360
+_BASES: dict[Basis, str] = {"measured": "this run's free memory", "config": "the configuration alone"}
 
 
 def findings(study: Study, others: Iterable[RunRecord] = ()) -> Shown:
@@ -57,23 +59,32 @@ def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunReco
     tried = [proofs(remedy, study.record.config, others) for remedy in remedies]
     # What somebody tried comes first: it is more than a prediction.
     order = sorted(range(len(remedies)), key=lambda number: not tried[number])
-    rows = [_remedy_row(remedies[number], tried[number], study) for number in order]
+    bases = {remedy.basis for remedy in remedies}
+    rows = [_remedy_row(remedies[number], tried[number], study, says_basis=len(bases) > 1) for number in order]
     headers = ["remedy", "requests", "slots", "KV tokens", "verdict", "what it costs", "tried in this campaign"]
     if not others:
         headers, rows = headers[:-1], [row[:-1] for row in rows]
     first = "what was tried in this campaign before the others; " if any(tried) and others else ""
-    basis = "this run's free memory" if remedies[0].basis == "measured" else "the configuration alone"
-    return table(headers, rows, caption=f"Remedies, their effect predicted from {basis}. Order: {first}{ORDER}")
+    source = _BASES[remedies[0].basis] if len(bases) == 1 else "what each row names"
+    return table(headers, rows, caption=f"Remedies, their effect predicted from {source}. Order: {first}{ORDER}")
 
 
-def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Study) -> list[Value]:
+def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Study, *, says_basis: bool) -> list[Value]:
+    """`says_basis`: the remedies beside it are predicted from something else."""
     limits = [
         amount_cell(remedy.predicted.get(limit), "count", unknown="not predicted")
         for limit in ("running_requests", "state_slots", "kv_tokens")
     ]
     cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
     change = Cell(text=change_text(dict(remedy.set)), code=True, below=remedy.flags or None)
-    return [change, *limits, remedy_cell(remedy, study.wanted), Cell(text=cost, wide=True), proof_cell(tried)]
+    source = f"predicted from {_BASES[remedy.basis]}" if says_basis else None
+    return [
+        change,
+        *limits,
+        remedy_cell(remedy, study.wanted),
+        Cell(text=cost, below=source, wide=True),
+        proof_cell(tried),
+    ]
 
 
 def proof_cell(tried: Sequence[Proof]) -> Cell:

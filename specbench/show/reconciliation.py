@@ -60,12 +60,14 @@ def four_sides(study: Study) -> Shown:
         return Shown("", "")
     origin = study.record.origin
     on = "logged free memory" if study.basis == "measured" else "the configuration"
+    sampled = not study.record.replayed or any(side.nvml is not None for side in found.rows)
     rows: list[list[Value]] = [
         [
             Cell(text=side.name.replace("_", " ") if side.name in TOTALS else side.name, title=_MEANINGS[side.name]),
             side.rank or "all",
             interval_cell(side.predicted, side.unit),
-            *(_told_cell(told, side.unit) for told in (side.log, side.server_info, side.nvml)),
+            *(_told_cell(told, side.unit) for told in (side.log, side.server_info)),
+            _told_cell(side.nvml, side.unit, unknown="not told" if sampled else "not sampled: a replay"),
         ]
         for side in found.rows
     ]
@@ -79,9 +81,9 @@ def four_sides(study: Study) -> Shown:
     return joined([shown, *(paragraph(f"The engine contradicts itself: {text}.", tone="bad") for text in differ)])
 
 
-def _told_cell(told: Told | None, unit: str) -> Cell:
+def _told_cell(told: Told | None, unit: str, *, unknown: str = "not told") -> Cell:
     if told is None:
-        return Cell(text="not told", tone="muted")
+        return Cell(text=unknown, tone="muted")
     return dataclasses.replace(amount_cell(told.value, unit), below=told.source)
 
 
