@@ -43,17 +43,13 @@ def found(name: str) -> Sides:
 def test_what_a_recorded_server_answered(
     name: str, weights: float, kv: float, graphs: float, tokens: int, slots: int, requests: int
 ) -> None:
-    told = read(RunRecord.open(RECORDS / name).server_info())
-    assert told is not None
+    info = RunRecord.open(RECORDS / name).server_info()
+    assert info is not None
+    told = read(info)
     assert (told.weights.bytes, told.weights.resolution_bytes) == (round(weights * GIB), CENT)
     assert (told.kv.bytes, told.graphs.bytes) == (round(kv * GIB), round(graphs * GIB))
     assert told.graphs_of == "target"
-    assert (told.kv_tokens, told.token_capacity, told.state_slots, told.running_requests) == (
-        tokens,
-        tokens,
-        slots,
-        requests,
-    )
+    assert (told.kv_tokens, told.state_slots, told.running_requests) == (tokens, slots, requests)
     assert told.free_after_start is None
 
 
@@ -83,13 +79,13 @@ def test_the_answer_of_newer_versions_has_three_decimals_and_graphs_by_phase() -
         {"internal_states": [{"memory_usage": "much", "max_mamba_cache_size": True}]},
         {"internal_states": [{"memory_usage": {"weight": "51.05", "kvcache": -1, "graph": {"decode": None}}}]},
         {"max_total_num_tokens": "87061", "version": 5},
+        {"max_total_num_tokens": 2**63, "internal_states": [{"max_mamba_cache_size": 2**63}]},
     ],
 )
 def test_an_answer_of_another_form_tells_nothing(answer: dict[str, Any]) -> None:
     told = read(answer)
     values = [value for name, value in dataclasses.asdict(told).items() if name != "graphs_of"]
     assert set(values) == {None}
-    assert read(None) is None
 
 
 # ── the four sides ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +165,35 @@ def test_contradictions_of_the_engine_are_told() -> None:
         "weights: 51.05 GiB (log line 25), 52.00 GiB (/server_info memory_usage.weight (target alone))",
         "kv_tokens: 158,177 (log, KV pool), 200,000 (/server_info max_total_num_tokens)",
     )
+
+
+def test_of_several_ranks_the_least_pool_is_that_of_the_server() -> None:
+    record = RunRecord.open(RECORDS / "tp2_dflash_r8")
+    seen = of_record(record)
+    less = {"state_slots": 46, "kv_tokens": 753_000}
+    ranks = tuple(
+        dataclasses.replace(pools, **less) if (pools.rank, pools.role) == ("TP1", "target") else pools
+        for pools in seen.pools.ranks
+    )
+    pools = dataclasses.replace(seen.pools, ranks=ranks)
+    other = sides(seen.budgets["measured"], pools, seen.log, record.server_info(), (), record.env)
+    assert (other.of("state_slots").log.value, other.of("kv_tokens").log.value) == (46, 753_000)
+    assert other.disagreements == (
+        "state_slots: 46 (log, state pool), 47 (/server_info max_mamba_cache_size)",
+        "kv_tokens: 753,000 (log, KV pool), 753,626 (/server_info max_total_num_tokens)",
+    )
+
+
+def test_without_a_log_both_tables_have_what_the_server_answered(tmp_path: Path) -> None:
+    """A server that was attached to, whose log nobody gave."""
+    shutil.copytree(RECORDS / "h200_story-4", tmp_path / "run")
+    (tmp_path / "run" / "server.log").write_text("")
+    seen = of_record(RunRecord.open(tmp_path / "run"))
+    assert seen.sides is not None
+    assert seen.sides.of("state_slots").server_info.value == 24
+    slots, tokens = (seen.reconciliation.of(limit, "config") for limit in ("state_slots", "kv_tokens"))
+    assert [(row.rank, row.observed, row.verdict) for row in slots] == [("", 24, "match")]
+    assert [(row.rank, row.observed, row.verdict) for row in tokens] == [("", 87_063, "match")]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in RECORDS.iterdir() if path.is_dir()))

@@ -9,7 +9,7 @@ same pools (it takes the smallest free memory), so one budget meets all ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..budget_types import MemoryBudget
@@ -23,6 +23,8 @@ RowVerdict = Literal["match", "off", "not logged", "not predicted"]
 TOKEN_SLOP = 3
 
 _DRAFT_TERMS: tuple[Term, ...] = ("draft_weights", "draft_kv")
+#: Logged by every rank for its own pools.
+_BY_RANK: tuple[Limit, ...] = ("state_slots", "kv_tokens")
 #: Nothing predicts a value for these, and nothing logs it as such.
 _NOT_JOINED: tuple[Term, ...] = ("unexplained",)
 
@@ -80,6 +82,7 @@ class Seen:
 
 def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Row]:
     ranks = tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
+    by_rank = tuple(limit for limit in _BY_RANK if not _only_of_server(limit, report))
     for rank in ranks:
         mine = {pools.role: pools for pools in report.ranks if pools.rank == rank}
         target, draft = mine.get("target"), mine.get("draft")
@@ -95,15 +98,21 @@ def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Ro
                 seen = Seen()
             role: Role = "draft" if term in _DRAFT_TERMS else "target"
             yield _row(term, rank, role, basis, "bytes", predicted, seen)
-        for limit in ("state_slots", "kv_tokens"):
+        for limit in by_rank:
             expected = budget.limits.get(limit)
             seen = Seen(getattr(target, limit) if target else None, 0, target.lines.get(limit) if target else None)
             yield _row(limit, rank, "target", basis, "count", expected.value if expected else None, seen)
     for limit in LIMITS:
-        if limit not in ("state_slots", "kv_tokens"):
+        if limit not in by_rank:
             expected = budget.limits.get(limit)
             value = None if limit == "slots_per_request" else getattr(report, limit)
             yield _row(limit, "", "target", basis, "count", expected.value if expected else None, Seen(value))
+
+
+def _only_of_server(limit: Limit, report: PoolReport) -> bool:
+    """Whether no rank logged its pool, and the server's own figure is known all the same (/server_info, a summary)."""
+    logged = [getattr(pools, limit) for pools in report.ranks if pools.role == "target"]
+    return getattr(report, limit) is not None and all(count is None for count in logged)
 
 
 def observed_term(term: Term, target: RankPools | None, draft: RankPools | None) -> Seen:
@@ -213,9 +222,7 @@ def _row(
 def _attribute(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget], report: PoolReport) -> Row:
     if row.verdict != "off":
         return row
-    return Row(
-        **{name: getattr(row, name) for name in Row.__slots__} | {"attribution": _cause(row, rows, budgets, report)}
-    )
+    return replace(row, attribution=_cause(row, rows, budgets, report))
 
 
 def _cause(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget], report: PoolReport) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ..budget_types import MemoryBudget
 from ..engines.contract import PoolReport, RankPools, ServerLog
-from ..engines.sglang.server_info import ServerInfo, read
+from ..engines.sglang.server_info import NAMES, ServerInfo, read
 from ..records.types import GpuSample
 from ..terms import TERMS, Limit, Role, Term
 from ..units import GIB, Interval, Quantity, format_gib
@@ -33,7 +33,6 @@ TOTALS: dict[Total, str] = {
 }
 #: Between two figures of free memory something is always taken; more free than this is memory that came back.
 _CAME_BACK_BYTES = GIB // 10
-_COUNTS: tuple[Limit, ...] = ("state_slots", "running_requests", "kv_tokens", "context_len", "max_input_tokens")
 _INFO = "/server_info"
 _STOPPED = frozenset({"stop", "steady_end", "killed", "after"})
 _POOLS: tuple[Term, ...] = tuple(term for term in TERMS if term not in ("slack", "unexplained"))
@@ -87,7 +86,7 @@ def sides(
     env: Mapping[str, Any],
 ) -> Sides:
     """`budget`: on the better basis. `env`: of the record, for the GPUs that the server used."""
-    told = read(info)
+    told = None if info is None else read(info)
     ranks = tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
     cards = _cards(samples, env)
     rows: list[Side] = []
@@ -132,22 +131,15 @@ def _told_term(term: Term, told: ServerInfo) -> Told | None:
 
 
 def _limits(budget: MemoryBudget | None, report: PoolReport, log: ServerLog, told: ServerInfo | None) -> Iterator[Side]:
-    target = next((pools for pools in report.ranks if pools.role == "target"), None)
+    target = [pools for pools in report.ranks if pools.role == "target"]
     logged: dict[Limit, tuple[int | None, str]] = {
-        "state_slots": (target.state_slots if target else None, "log, state pool"),
+        "state_slots": (_least(pools.state_slots for pools in target), "log, state pool"),
         "running_requests": (_least(row.running_requests for row in log.resolved), "log, summary"),
-        "kv_tokens": (target.kv_tokens if target else None, "log, KV pool"),
+        "kv_tokens": (_least(pools.kv_tokens for pools in target), "log, KV pool"),
         "context_len": (_least(row.context_len for row in log.resolved), "log, summary"),
         "max_input_tokens": (None, ""),
     }
-    names = {
-        "state_slots": "max_mamba_cache_size",
-        "running_requests": "effective_max_running_requests_per_dp",
-        "kv_tokens": "max_total_num_tokens",
-        "context_len": "context_length",
-        "max_input_tokens": "max_req_input_len",
-    }
-    for limit in _COUNTS:
+    for limit, name in NAMES.items():
         expected = budget.limits.get(limit) if budget is not None else None
         value, source = logged[limit]
         answer: int | None = getattr(told, limit) if told is not None else None
@@ -157,7 +149,7 @@ def _limits(budget: MemoryBudget | None, report: PoolReport, log: ServerLog, tol
             "count",
             expected.value if expected is not None else None,
             None if value is None else Told(value=value, tolerance=0, source=source),
-            None if answer is None else Told(value=answer, tolerance=0, source=f"{_INFO} {names[limit]}"),
+            None if answer is None else Told(value=answer, tolerance=0, source=f"{_INFO} {name}"),
             None,
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..engines.contract import KvPool, PoolReport, RankPools, ServerLog
+from ..engines.sglang.server_info import ServerInfo, read
 from ..terms import ROLES, Role
 from ..units import Quantity, format_count
 
@@ -34,35 +35,34 @@ def report(log: ServerLog, server_info: Mapping[str, Any] | None = None) -> Pool
     before printing count as asked). Limits are the least over all ranks. `max_input_tokens` is the server's own figure
     when `server_info` has it, else min(context_len, kv_tokens) - 6, for which both must be known.
     """
-    info = server_info or {}
-    state = _first_state(info)
+    told = read(server_info or {})
     ranks = tuple(_rank_pools(log, rank, role) for rank in _ranks(log) for role in ROLES if _has(log, rank, role))
     target = [pools for pools in ranks if pools.role == "target"]
     kv_tokens = _least(
         [row.kv_tokens for row in log.resolved],
         [pools.kv_tokens for pools in target],
-        [_whole(info.get("max_total_num_tokens"))],
+        [told.kv_tokens],
     )
-    context_len = _least([row.context_len for row in log.resolved], [_whole(info.get("context_length"))])
+    context_len = _least([row.context_len for row in log.resolved], [told.context_len])
     return PoolReport(
         ranks=ranks,
-        requested=_requested(log, info),
+        requested=_requested(log, server_info or {}),
         running_requests=_least(
             [row.running_requests for row in log.resolved],
-            [_whole(state.get("effective_max_running_requests_per_dp"))],
+            [told.running_requests],
             _said(log, "resolved"),
         ),
         state_slots=_least(
             [pools.state_slots for pools in target],
-            [_whole(state.get("max_mamba_cache_size"))],
+            [told.state_slots],
             _said(log, "state_slots"),
         ),
         kv_tokens=kv_tokens,
         context_len=context_len,
-        max_input_tokens=_longest_input(info, context_len, kv_tokens),
+        max_input_tokens=_longest_input(told, context_len, kv_tokens),
         pre=dict(log.memory_before),
         post=_post(log),
-        disagreements=(*_between_ranks(ranks), *_with_summary(log, target), *_with_server(log, info)),
+        disagreements=(*_between_ranks(ranks), *_with_summary(log, target), *_with_server(log, told)),
     )
 
 
@@ -71,21 +71,12 @@ def _requested(log: ServerLog, info: Mapping[str, Any]) -> dict[str, Any]:
     return {name: args.get(argument) for name, argument in _ASKED.items()}
 
 
-def _longest_input(info: Mapping[str, Any], context_len: int | None, kv_tokens: int | None) -> int | None:
-    said = _whole(info.get("max_req_input_len"))
-    if said is not None:
-        return said
+def _longest_input(told: ServerInfo, context_len: int | None, kv_tokens: int | None) -> int | None:
+    if told.max_input_tokens is not None:
+        return told.max_input_tokens
     if context_len is None or kv_tokens is None:
         return None
     return min(context_len, kv_tokens) - _KEPT_TOKENS
-
-
-def _first_state(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The scheduler's own state: one per data-parallel rank, all sized alike."""
-    states = info.get("internal_states")
-    if isinstance(states, list) and states and isinstance(states[0], dict):
-        return states[0]
-    return {}
 
 
 def _said(log: ServerLog, value: str) -> list[int | None]:
@@ -229,9 +220,8 @@ def _with_summary(log: ServerLog, target: Sequence[RankPools]) -> list[str]:
     ]
 
 
-def _with_server(log: ServerLog, info: Mapping[str, Any]) -> list[str]:
-    served = _whole(info.get("max_total_num_tokens"))
+def _with_server(log: ServerLog, told: ServerInfo) -> list[str]:
     logged = _least([row.kv_tokens for row in log.resolved])
-    if served is None or logged is None or served == logged:
+    if told.kv_tokens is None or logged is None or told.kv_tokens == logged:
         return []
-    return [f"KV tokens: the log's summary says {format_count(logged)}, /server_info {format_count(served)}"]
+    return [f"KV tokens: the log's summary says {format_count(logged)}, /server_info {format_count(told.kv_tokens)}"]

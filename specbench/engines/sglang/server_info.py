@@ -13,31 +13,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...terms import Limit
 from ...units import GIB, Quantity
+
+#: Limits that an answer states -> their names in it.
+NAMES: Mapping[Limit, str] = {
+    "state_slots": "max_mamba_cache_size",
+    "running_requests": "effective_max_running_requests_per_dp",
+    "kv_tokens": "max_total_num_tokens",
+    "context_len": "context_length",
+    "max_input_tokens": "max_req_input_len",
+}
+#: Those are in the state of a scheduler, the others in the answer itself.
+_OF_STATE: frozenset[Limit] = frozenset({"state_slots", "running_requests"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
     """Sizes with their rounding, counts as resolved."""
 
-    version: str | None
     weights: Quantity | None  # of the target
     kv: Quantity | None  # of the target
     graphs: Quantity | None
     graphs_of: str  # "target", or "target and draft"
     free_after_start: Quantity | None
     kv_tokens: int | None
-    token_capacity: int | None  # the same figure, as the scheduler tells it
     state_slots: int | None
     running_requests: int | None
     context_len: int | None
     max_input_tokens: int | None
 
 
-def read(info: Mapping[str, Any] | None) -> ServerInfo | None:
-    """None: there was no answer. An answer of another form gives figures that are None, never an exception."""
-    if info is None:
-        return None
+def read(info: Mapping[str, Any]) -> ServerInfo:
+    """An answer of another form gives figures that are None, never an exception."""
     states = info.get("internal_states")
     first = states[0] if isinstance(states, list) and states else None
     state: Mapping[str, Any] = first if isinstance(first, dict) else {}
@@ -45,20 +53,18 @@ def read(info: Mapping[str, Any] | None) -> ServerInfo | None:
     usage: Mapping[str, Any] = told if isinstance(told, dict) else {}
     by_phase = isinstance(usage.get("graph"), dict)
     digits = 3 if by_phase or "startup_available" in usage else 2
-    version = info.get("version")
+    counts = {limit: _count((state if limit in _OF_STATE else info).get(name)) for limit, name in NAMES.items()}
     return ServerInfo(
-        version=version if isinstance(version, str) else None,
         weights=_size(usage.get("weight"), digits),
         kv=_size(usage.get("kvcache"), digits),
         graphs=_sum(usage["graph"], digits) if by_phase else _size(usage.get("graph"), digits),
         graphs_of="target and draft" if by_phase else "target",
         free_after_start=_size(usage.get("startup_available"), digits),
-        kv_tokens=_count(info.get("max_total_num_tokens")),
-        token_capacity=_count(usage.get("token_capacity")),
-        state_slots=_count(state.get("max_mamba_cache_size")),
-        running_requests=_count(state.get("effective_max_running_requests_per_dp")),
-        context_len=_count(info.get("context_length")),
-        max_input_tokens=_count(info.get("max_req_input_len")),
+        kv_tokens=counts["kv_tokens"],
+        state_slots=counts["state_slots"],
+        running_requests=counts["running_requests"],
+        context_len=counts["context_len"],
+        max_input_tokens=counts["max_input_tokens"],
     )
 
 
@@ -78,4 +84,4 @@ def _sum(phases: Mapping[str, Any], digits: int) -> Quantity | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
