@@ -85,6 +85,13 @@ def test_what_is_not_known_is_said() -> None:
     assert "Qwen/Qwen3.5-27B on h200: taken as Qwen/Qwen3.6-27B on h200" in notes
 
 
+@pytest.mark.parametrize("name", ["load-format", "--load-format", "load_format"])
+def test_random_weights_are_known_in_any_spelling(name: str) -> None:
+    """They are read from no disk, as in the recorded starts."""
+    others = {key: value for key, value in config().engine.args.items() if key != "load-format"}
+    assert bill([config().replace({"engine.args": {**others, name: "dummy"}})]).notes == ()
+
+
 def test_several_gpus_count_each() -> None:
     told = bill([config(gpu={"name": "h200", "count": 2}, parallel={"tp_size": 2})])
     assert told.costs[0].start_s == 128.6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
@@ -23,7 +22,6 @@ from specbench.campaign.outlook import outlook
 from specbench.campaign.runs import Runs
 from specbench.campaign.types import Choices
 from specbench.cli import app
-from specbench.errors import ConfigError
 from specbench.params import Campaign, load_run
 from specbench.records import listing
 from specbench.records.record import RunRecord
@@ -138,23 +136,6 @@ def test_a_run_that_takes_longer_than_expected_is_ended_and_keeps_its_record(
     assert RunRecord.open(tmp_path / "dflash_r8").status.cut_short == "deadline"
     ahead = outlook(campaign, tmp_path, Choices(resume=True))
     assert [(standing.state, standing.to_run) for standing in ahead.standings] == [("cut short", True)]
-
-
-def test_nobody_works_in_a_folder_in_which_a_campaign_is_resumed(tmp_path: Path) -> None:
-    told = r"another specbench run is at work there\.\nWait until it has ended"
-    two = "both were let in"
-    with contextlib.ExitStack() as here:
-        here.enter_context(batch._alone(tmp_path, exclusive=False))
-        here.enter_context(batch._alone(tmp_path, exclusive=False))
-        with pytest.raises(ConfigError, match=told), batch._alone(tmp_path, exclusive=True):
-            pytest.fail(two)
-    with contextlib.ExitStack() as here:
-        here.enter_context(batch._alone(tmp_path, exclusive=True))
-        with pytest.raises(ConfigError, match=told), batch._alone(tmp_path, exclusive=False):
-            pytest.fail(two)
-    with batch._alone(tmp_path, exclusive=True):
-        pass
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from specbench.diagnose import diagnosis
 from specbench.reading.freeread import MeasuredOffsets, measured_offsets
 from specbench.reading.gputrace import Trace
 from specbench.reading.offset_rows import as_yaml, offset_rows
+from specbench.records import listing
 from specbench.records.record import RunRecord
 from specbench.records.types import GPU_COLUMNS, GpuSample
 from specbench.units import MIB, Interval
@@ -365,6 +366,10 @@ def test_the_command_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "  # p3",
         "  # nospec_r4",
     ]
+    shutil.copytree(record, tmp_path / "all" / "p5")  # an imported one is the record itself
+    listing.begin(tmp_path / "all", "p4", tmp_path / "all" / "p5", {})  # and takes the place of p4, listed or not
+    both = CliRunner().invoke(app, ["offsets", str(tmp_path / "all"), "--json"])
+    assert json.loads(both.stdout)["rows"][0]["runs"] == 2
     none = CliRunner().invoke(app, ["offsets", str(RECORDS / "dflash_r8"), "--json"])
     assert none.exit_code == 1
     assert json.loads(none.stdout)["without"] == [

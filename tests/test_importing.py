@@ -162,6 +162,24 @@ def test_simulated_acceptance_is_kept_and_shown() -> None:
     assert not any("simulated" in note for note in real.status.notes)
 
 
+@pytest.mark.parametrize(
+    ("variables", "kept"),
+    [
+        ({"SGLANG_SIMULATE_ACC_LEN": "3.5"}, {"SGLANG_SIMULATE_ACC_LEN": "3.5"}),
+        ({"SGLANG_SIMULATE_ACC_LEN": "0"}, None),  # turned off
+        ({"MY_SIM_ACC_RATE": "0.8", "SGLANG_SIMULATE_ACC_METHOD": "match-expected"}, {"MY_SIM_ACC_RATE": "0.8"}),
+    ],
+)
+def test_acceptance_is_simulated_by_the_rule_of_every_run(
+    tmp_path: Path, variables: dict[str, str], kept: dict[str, str] | None
+) -> None:
+    record = import_folder(foreign(tmp_path / "mine", env__json=json.dumps(variables)), tmp_path / "out", FACTS)
+    assert record.env["simulated_acceptance"] == kept
+    assert [note.partition(":")[0] for note in record.status.notes if "simulated" in note] == [
+        f"draft acceptance was simulated ({name}={value})" for name, value in (kept or {}).items()
+    ]
+
+
 def test_what_the_recorded_configurations_say() -> None:
     story = RunRecord.open(RECORDS / "0512_dflash_r8_exact").config
     assert (story.engine.version, story.model) == ("0.5.12", "Qwen/Qwen3.6-27B")

@@ -8,15 +8,14 @@ them; what has not run is said, and `resume` goes on there: in the same folder, 
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import ConfigError, LaunchError, RecordError
+from ..errors import LaunchError, RecordError
 from ..lifecycle.preflight import unusable
 from ..params import Campaign
 from ..records import listing
+from ..records.folder_lock import alone
 from ..records.record import make_folder
 from ..units import counted
 from ..workbook.workers import worker_pool
@@ -50,7 +49,7 @@ def run_campaign(
         first, *others = dict.fromkeys(broken.values())
         raise LaunchError(f"{first} {counted(len(others), 'other engine')} cannot be used either." if others else first)
     make_folder(root)
-    with _alone(root, exclusive=chosen.resume):
+    with alone(root, exclusive=chosen.resume):
         if before is not None:
             before(ahead)
         for standing in ahead.standings:
@@ -89,33 +88,6 @@ def report_folder(root: Path, progress: Watch | None = None) -> tuple[Path, tupl
     """Diagnose the records of a folder anew and rebuild all its pages. Returns the front page and the problems."""
     with worker_pool(page_jobs()) as pool:
         return report.build(root, pool, _stage(progress or (lambda event: None)))
-
-
-@contextlib.contextmanager
-def _alone(root: Path, *, exclusive: bool) -> Iterator[None]:
-    """While a campaign is resumed, nobody else works in its folder. ConfigError: somebody does.
-
-    The lock is the kernel's own on the folder: it ends with this process, and a copy of the folder has none.
-    """
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
-    descriptor = os.open(root, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"{root}: another specbench run is at work there.\nWait until it has ended, or name another folder "
-                "(--out)."
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _stage(watch: Watch, before: int = 0) -> Callable[[str, int, int], None]:

@@ -25,7 +25,7 @@ from ..errors import SpecbenchError
 from ..load.workload import steps_of
 from ..paths import DATA, resolve
 from ..reading.spent import spent
-from ..records.caveats import on_cpu
+from ..records.caveats import on_cpu, random_weights
 from ..records.listing import run_folders
 from ..records.record import RunRecord
 from ..running.recorded import as_recorded
@@ -200,7 +200,7 @@ class Clock:
         found = _in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
         if wanted != found:
             notes.append(f"no recorded start of {wanted}: taken as that of {found}")
-        if server_args(config).get("load_format") != "dummy":
+        if not random_weights(config):
             notes.append("the recorded starts read no weights from disk: add the time that this machine needs for it")
         if config.model != _KNOWN_MODEL or config.gpu.name != _KNOWN_GPU:
             notes.append(f"{config.model} on {config.gpu.name}: taken as {_KNOWN_MODEL} on {_KNOWN_GPU}")

@@ -27,15 +27,18 @@ def offsets(
     from ..errors import RecordError
     from ..paths import resolve
     from ..reading.offset_rows import as_yaml, offset_rows
-    from ..records.record import RunRecord
+    from ..records.listing import every_folder
+    from ..records.record import RunRecord, has_record
 
     found: list[RunRecord] = []
     damaged: list[tuple[str, str]] = []
     for path in records:
         folder = resolve(path, kind="record")
-        inside = sorted(folder.glob("*/record/status.json")) or sorted(folder.glob("*/status.json"))
-        whole = (folder / "status.json").is_file() or (folder / "record" / "status.json").is_file()
-        for place in [folder] if whole or not inside else [file.parent for file in inside]:
+        # Runs that a later one replaced are starts too, and their memory was measured.
+        whole = has_record(folder)
+        several = folder.is_dir() and not whole
+        inside = tuple(run for run in every_folder(folder) if has_record(run)) if several else ()
+        for place in inside or (folder,):
             try:
                 found.append(RunRecord.open(place))
             except RecordError as error:

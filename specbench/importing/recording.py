@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown
+from ..engines.sglang.acceptance import simulated
 from ..engines.sglang.command_line import sections_of
 from ..engines.sglang.logs import read as read_log
 from ..errors import RecordError
@@ -38,8 +39,6 @@ from .requests import probes_of, traces_of
 
 #: Larger metrics texts are stored compressed.
 _COMPRESS_METRICS_FROM = 16_000
-#: Variables that replace the model's own acceptance of drafts by a drawn one, in SGLang or by a patch.
-_SIMULATED_ACCEPTANCE = ("SGLANG_SIMULATE_ACC_LEN", "SPECBENCH_SIM_ACCEPT")
 _COPIED = ("server_info.json", "server_info_after.json", "model_info.json")
 
 
@@ -109,7 +108,7 @@ def _import(source: Path, target: Path, facts: Facts) -> RunRecord:
         if metrics.is_file():
             size = metrics.stat().st_size
             writer.text(metrics.name, metrics.read_text(encoding="utf-8"), compress=size > _COMPRESS_METRICS_FROM)
-        notes = (*caveats(config), *_notes(result, variables, traces, probes, facts))
+        notes = (*caveats(config), *_notes(config, result, variables, traces, probes, facts))
         return writer.finish(_status(result, traces, ending, notes))
 
 
@@ -176,7 +175,6 @@ def _env(
 ) -> dict[str, Any]:
     from .. import __version__
 
-    simulated = {name: variables[name] for name in _SIMULATED_ACCEPTANCE if name in variables}
     return {
         "specbench": __version__,
         "engine": {"name": "sglang", "version": config.engine.version, "version_from": "the recording's own label"},
@@ -188,7 +186,7 @@ def _env(
         },
         "machine": {"gpu": facts.gpu, **facts.machine},
         "environment": shown(variables),
-        "simulated_acceptance": simulated or None,
+        "simulated_acceptance": simulated(config, variables) or None,
         "gpu_telemetry": "NVML every 0.5 s, first GPU only, in whole MiB",
         "inputs_sha256": {"params": sha256_text(config.model_dump_json())},
         "replay": None,
@@ -196,6 +194,7 @@ def _env(
 
 
 def _notes(
+    config: RunConfig,
     result: Mapping[str, Any],
     variables: Mapping[str, str],
     traces: Sequence[RequestTrace],
@@ -204,12 +203,11 @@ def _notes(
 ) -> list[str]:
     """What the recording itself tells that a reader of its figures must know."""
     notes = [text for name, text in facts.notes.items() if name in variables]
-    for name in _SIMULATED_ACCEPTANCE:
-        if name in variables:
-            notes.append(
-                f"draft acceptance was simulated ({name}={variables[name]}): latencies are a cost model, no claim "
-                "about the draft model's quality"
-            )
+    for name, value in simulated(config, variables).items():
+        notes.append(
+            f"draft acceptance was simulated ({name}={value}): latencies are a cost model, no claim about the draft "
+            "model's quality"
+        )
     if not traces and not probes:
         notes.append("load only: no request was sent, so there are no latencies")
     own = str(result.get("note", ""))

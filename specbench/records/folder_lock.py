@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from ..errors import ConfigError
 
 
 def hold(folder: Path) -> int:
@@ -23,15 +26,38 @@ def hold(folder: Path) -> int:
 def is_held(folder: Path) -> bool | None:
     """Whether a living process holds it; None: cannot be told here."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor, taken = _try(folder, fcntl.LOCK_EX)
     except OSError:
         return None
+    os.close(descriptor)
+    return None if taken is None else not taken
+
+
+@contextmanager
+def alone(folder: Path, *, exclusive: bool) -> Iterator[None]:
+    """While a block that is `exclusive` lasts, no other works in this folder. ConfigError: one does.
+
+    Where there are no locks, everyone is let in. A copy of the folder has none.
+    """
+    descriptor, taken = _try(folder, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
+        if taken is False:
+            raise ConfigError(
+                f"{folder}: another specbench run is at work there.\nWait until it has ended, or name another folder "
+                "(--out)."
+            )
+        yield
     finally:
         os.close(descriptor)
-    return False
+
+
+def _try(folder: Path, kind: int) -> tuple[int, bool | None]:
+    """A descriptor, and whether it has the lock now; None: there are no locks here. OSError: no such folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return descriptor, False
+    except OSError:
+        return descriptor, None
+    return descriptor, True

@@ -98,8 +98,13 @@ def run_folders(root: Path) -> tuple[Path, ...]:
     """The listed folders that exist, in the list's order; without a list every sub-folder, by name."""
     known = read(root)
     if known is None:
-        return tuple(entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith("."))
+        return every_folder(root)
     return tuple(folder for name in known.runs.values() if (folder := folder_in(root, name)) is not None)
+
+
+def every_folder(root: Path) -> tuple[Path, ...]:
+    """Every sub-folder, by name: whatever the list says, so with the earlier runs of each configuration."""
+    return tuple(entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith("."))
 
 
 def folder_in(root: Path, name: str) -> Path | None:
