@@ -11,6 +11,7 @@ from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError
 from specbench.params import load_campaign, load_run, load_sections
 from specbench.records.record import RunRecord
+from specbench.running import recorded
 from specbench.running.recorded import AsRecorded, as_recorded, whole
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +96,14 @@ def test_what_the_recorded_engine_chose_may_be_stated() -> None:
     assert text.startswith("speculative.num_draft_tokens: 8 asked, 16 recorded")
     text = refused("dflash_r8", memory={"max_mamba_cache_size": 20})
     assert text.startswith("memory.max_mamba_cache_size: 20 asked, not given recorded")
+
+
+def test_what_it_chose_is_known_by_every_name_of_the_flag() -> None:
+    for name in ("cuda_graph_max_bs", "cuda_graph_max_bs_decode"):
+        assert recorded._printed({"cuda_graph_max_bs_prefill": 8, name: 64}, "memory.cuda_graph_max_bs") == 64
+    for name in ("mamba_scheduler_strategy", "mamba_radix_cache_strategy"):
+        assert recorded._printed({name: "no_buffer"}, "memory.mamba_radix_cache_strategy") == "no_buffer"
+    assert recorded._printed({"cuda_graph_max_bs_decode": None}, "memory.cuda_graph_max_bs") is None
 
 
 def test_flags_and_variables_that_differ_are_told() -> None:

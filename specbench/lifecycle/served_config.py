@@ -68,7 +68,7 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
         wrong["engine.version"] = (asked.engine.version, version)
     whole = _flat(asked.to_sections())
     for key in FLAGS:
-        names = [name.replace("-", "_") for name in spellings_of(key)]
+        names = [arg_name(flag) for flag in spellings_of(key)]
         known = [info[name] for name in names if name in info]
         if not known or key == _DRAFT or key.startswith("engine."):
             continue

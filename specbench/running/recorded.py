@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..configuration.config import RunConfig
+from ..engines.sglang.flags import spellings_of
 from ..engines.sglang.logs import read as read_log
+from ..engines.sglang.resolve import arg_name
 from ..errors import ConfigError
 from ..paths import resolve
 from ..records.record import RunRecord
@@ -120,10 +122,7 @@ def _without_the_engines_choice(wrong: Mapping[str, tuple[Any, Any]], record: Ru
 
 def _printed(arguments: Mapping[str, Any], key: str) -> Any:
     """The value in the engine's own list of arguments; None: not set there either."""
-    section, _, name = key.partition(".")
-    names = [f"speculative_{name}" if section == "speculative" else name]
-    if name == "mamba_radix_cache_strategy":
-        names.append("mamba_scheduler_strategy")  # its name up to 0.5.12
+    names = [arg_name(flag) for flag in spellings_of(key)]
     return next((arguments[known] for known in names if arguments.get(known) is not None), None)
 
 
