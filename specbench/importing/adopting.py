@@ -21,7 +21,7 @@ import yaml
 from ..configuration.config import RunConfig
 from ..errors import ConfigError, RecordError
 from ..records.listing import run_folders
-from ..records.record import RECORD, RunRecord
+from ..records.record import RunRecord, has_record
 from ..records.types import LogArrival, RunStatus
 from ..records.writer import RecordWriter, sha256_bytes, sha256_text
 
@@ -60,13 +60,9 @@ def adopt_all(
 
 def record_folders(source: Path) -> list[Path]:
     """The records of specbench in `source`: itself, or those of its runs."""
-    if _is_record(source):
+    if has_record(source):
         return [source]
-    return [folder for folder in run_folders(source) if _is_record(folder)] if source.is_dir() else []
-
-
-def _is_record(folder: Path) -> bool:
-    return any((place / "status.json").is_file() for place in (folder, folder / RECORD))
+    return [folder for folder in run_folders(source) if has_record(folder)] if source.is_dir() else []
 
 
 def renames(given: Iterable[str]) -> dict[str, str]:
