@@ -11,7 +11,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -324,9 +324,3 @@ def _free(known: Mapping[str, Any]) -> FreeBeforeLoad:
     low, point, high = (round(known[key] * GIB) for key in ("low", "point", "high"))
     source = str(known["source"])
     return FreeBeforeLoad(bytes=Interval(low, point, high), source=source, measured=source.startswith("measured"))
-
-
-def names_like(wanted: str, known: Iterable[str]) -> str | None:
-    """The known name nearest to `wanted`, if any is near."""
-    near = difflib.get_close_matches(wanted, tuple(known), n=1, cutoff=0.5)
-    return near[0] if near else None

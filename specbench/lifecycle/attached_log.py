@@ -22,7 +22,7 @@ from ..units import MIB
 
 #: Of a longer log only so much is searched for the start: some seconds.
 _SEARCHED_BYTES = 2048 * MIB
-#: Of each part that is copied; a record keeps less (`record_size`).
+#: Of each part that is copied; a record keeps less (`records.size`).
 _COPIED_BYTES = 64 * MIB
 _PIECE_BYTES = MIB
 

@@ -127,11 +127,6 @@ def note(ax: Axes, text: str) -> Axes:
     return ax
 
 
-def legend_below(ax: Axes, handles: list[Any], *, columns: int = 6) -> None:
-    """Outside the data, so that no entry hides a point."""
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.16), ncol=columns, borderaxespad=0)
-
-
 def rows_axes(rows: int, *, width: float = 10.5, per_row: float = 0.3) -> Axes:
     """A new figure high enough for that many labelled rows; its Axes."""
     import matplotlib.pyplot as plt

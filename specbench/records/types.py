@@ -1,6 +1,7 @@
-"""What a record's JSON files hold, as checked values: how a run ended, and every request with its raw chunk times.
+"""What a record's files hold, as checked values: how a run ended, every request with its raw chunk times, and rows.
 
-Raw only: no percentile, no pool, no verdict is stored, so a better reader improves old records. Schema 1.
+JSON has the first two; rows of CSV are GPU samples, arrivals of log lines, and samples of /metrics. Raw only: no
+percentile, no pool, no verdict is stored, so a better reader improves old records. Schema 1.
 """
 
 from __future__ import annotations

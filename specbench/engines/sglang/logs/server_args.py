@@ -43,10 +43,6 @@ class ServerArgs(Mapping[str, Any]):
         return f"ServerArgs({len(self)} fields)"
 
 
-def looks_like_arguments(text: str) -> bool:
-    return _BEGIN.match(text) is not None
-
-
 def is_dict(text: str) -> bool:
     """Whether the arguments are printed as 0.5.23 does."""
     found = _BEGIN.match(text)
