@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ..configuration.config import RunConfig
+from ..engines.sglang.addresses import METRICS
 from ..lifecycle.attach import Attached
 from ..lifecycle.launch import Server
 from ..records.writer import RecordWriter
@@ -28,6 +29,9 @@ _METRICS_TIMEOUT_S = 10.0
 class Watching:
     """Watches while its `with` block runs; `ready` and `phase` tell it how far the run is."""
 
+    _began_s: float  # when the block began
+    _starting: Starting
+
     def __init__(
         self, config: RunConfig, log_path: Path, not_sampled: str | None = None, *, replayed: bool = False
     ) -> None:
@@ -40,8 +44,6 @@ class Watching:
         self._started_here = self._real and config.engine.attach is None
         self.clock = RunClock()
         self.telemetry = Telemetry(reader=not_sampled if self._real else _NOT_SAMPLED, clock=self.clock)
-        self._began_s = self.clock.seconds()
-        self._starting = Starting(self._began_s)
         self._tail = LogTail(log_path, self.clock, self._line)
         self._metering: Metering | None = None
         self._serving = ExitStack()
@@ -77,7 +79,7 @@ class Watching:
             return
 
         def ask() -> str | None:
-            got = server.get("/metrics", _METRICS_TIMEOUT_S)
+            got = server.get(METRICS, _METRICS_TIMEOUT_S)
             return None if got.body is None else got.body.decode("utf-8", "replace")
 
         self._metering = self._serving.enter_context(Metering(ask, self.clock))

@@ -20,16 +20,15 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from ..configuration.config import RunConfig
+from ..engines.sglang.addresses import HEALTH, SERVER_INFO
 from ..errors import ConfigError, LaunchError
 from ..records import foreign_json
 from ..records.redaction import SHORTEST, Redaction
-from ..replay.itself import INSTANT, Played, played
+from ..replay.itself import Played, played
 from . import fetch, time_limit
 from .attached_log import AttachedLog
 from .ending import Ending, classify
 
-#: Names under which engines of different versions answer, newest first.
-SERVER_INFO = ("/server_info", "/get_server_info")
 _TIMEOUT_S = 20.0
 _POLL_S = 1.0
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
@@ -85,18 +84,6 @@ class Attached:
         told = self.info.get("version")
         return told if isinstance(told, str) else None
 
-    def environment(self, env: Mapping[str, Any], played: Played | None) -> dict[str, Any]:
-        """What differs in env.json from that of a server which this machine started. `played`: what it replayed."""
-        elsewhere = {**env["machine"], "driver": None, "gpus": None, "reason": self.not_sampled}
-        here = env["machine"] if self.is_local else elsewhere
-        found = {
-            "engine": {**env["engine"], "version_from": "/server_info", "python": None},
-            "machine": here,
-            "environment": {},
-            "attach": {"url": self.url, "version": self.version, "key_sent": bool(self.headers)},
-        }
-        return found if played is None else {**found, **_replayed(played, self.url, self.version, here)}
-
     @property
     def played(self) -> Played | None:
         """The record that it plays; None: an engine."""
@@ -125,10 +112,10 @@ class Attached:
         `until`: the deadline of the campaign, which ends the waiting too (see `time_limit`).
         """
         began = time.monotonic()
-        while (got := self.get("/health")).status != 200:
+        while (got := self.get(HEALTH)).status != 200:
             waited_s = time.monotonic() - began
             if got.status != 503 or waited_s >= timeout_s:  # 503: it is there, and still starts
-                self._refuse("/health", got)
+                self._refuse(HEALTH, got)
             time_limit.check(until)
             if tick:
                 tick(waited_s)
@@ -152,7 +139,7 @@ class Attached:
 
     def settle(self) -> None:
         """After the workload: is it still there; and its log, when it is known, into the record."""
-        self.answering = self.proven or self.get("/health").status == 200
+        self.answering = self.proven or self.get(HEALTH).status == 200
         if self._log is None:
             self.log_path.touch()
             self.notes.append(
@@ -228,23 +215,6 @@ def _key(name: str) -> str | None:
             "Expected printable ASCII without spaces; unset the variable when the server asks for none."
         )
     return key
-
-
-def _replayed(record: Played, url: str, version: str | None, here: Mapping[str, Any]) -> dict[str, Any]:
-    """Of env.json, as a replay of our own has it: the machine of the recording, and what was replayed where."""
-    return {
-        "machine": record.machine,
-        "emulation": record.emulation,
-        "simulated_acceptance": record.simulated_acceptance,
-        "replay": {
-            "source": url,
-            "name": record.name,
-            "sha256": record.sha256,
-            "speed": INSTANT if record.speed is None else record.speed,
-            "engine_version": version,
-            "played_on": dict(here),
-        },
-    }
 
 
 def _what_to_do(got: fetch.Fetched) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..configuration.config import RunConfig
+from ..engines.sglang.addresses import HEALTH
 from ..errors import ConfigError, LaunchError
 from ..host import processes
 from ..paths import PACKAGE, folder_or_name, resolve
@@ -203,7 +204,7 @@ class Server:
 
     def _health(self) -> int | None:
         """The status of the answer; None: there was none."""
-        return fetch.get(self.host, self.port, "/health", timeout_s=_HEALTH_TIMEOUT_S, max_bytes=0).status
+        return fetch.get(self.host, self.port, HEALTH, timeout_s=_HEALTH_TIMEOUT_S, max_bytes=0).status
 
     def _listens_itself(self) -> bool:
         """Whether it is this server that answers: the engine cannot bind a port that another server holds."""

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..configuration.config import RunConfig
-from ..engines.sglang import cache
+from ..engines.sglang import addresses, cache
 from ..records.foreign_json import storable
 from ..records.types import CacheState, ClientCost, RequestTrace
 from ..replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
@@ -148,7 +148,9 @@ class _Sender:
 
         limit = aiohttp.ClientTimeout(total=_FLUSH_TIMEOUT_S)
         try:
-            async with session.post(f"{self._url}/flush_cache", timeout=limit, allow_redirects=False) as response:
+            async with session.post(
+                f"{self._url}{addresses.FLUSH_CACHE}", timeout=limit, allow_redirects=False
+            ) as response:
                 if 300 <= response.status < 400:
                     return False, f"HTTP {response.status}: {storable(redirect(response.headers))}"
                 body = (await up_to(response.content, _FLUSH_BYTES)).decode("utf-8", "replace")
@@ -161,10 +163,10 @@ class _Sender:
 
     async def _cache(self, session: aiohttp.ClientSession, flushed: bool) -> CacheState:
         """What the engine now says of its cache."""
-        loads_text = await self._text(session, cache.LOADS)
-        metrics_text = await self._text(session, cache.METRICS)
+        loads_text = await self._text(session, addresses.LOADS)
+        metrics_text = await self._text(session, addresses.METRICS)
         loads = cache.loads(loads_text or "")
-        told = [cache.LOADS] if loads.used_tokens is not None else []
+        told = [addresses.LOADS] if loads.used_tokens is not None else []
         evictable = cache.evictable_tokens(metrics_text or "")
         return CacheState(
             flushed=flushed,
@@ -172,7 +174,7 @@ class _Sender:
             running=loads.running,
             waiting=loads.waiting,
             evictable_tokens=evictable,
-            source=" and ".join(told + ([cache.METRICS] if evictable is not None else [])),
+            source=" and ".join(told + ([addresses.METRICS] if evictable is not None else [])),
         )
 
     async def _text(self, session: aiohttp.ClientSession, path: str) -> str | None:

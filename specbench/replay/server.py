@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from aiohttp import web
 
+from ..engines.sglang.addresses import FLUSH_CACHE, HEALTH, METRICS, MODEL_INFO, SERVER_INFO
 from ..engines.sglang.resolve import server_args
 from ..records.record import RunRecord
 from ..records.types import ERROR_EVENT
@@ -133,14 +134,14 @@ class Replay:
         app.router.add_post("/generate", generate)
         app.router.add_post("/v1/completions", completions)
         app.router.add_post("/v1/chat/completions", chat)
-        for path in ("/health", "/health_generate", "/ready"):
+        for path in (HEALTH, "/health_generate", "/ready"):
             app.router.add_get(path, health)
-        for path in ("/server_info", "/get_server_info"):
+        for path in SERVER_INFO:
             app.router.add_get(path, server_info)
-        for path in ("/model_info", "/get_model_info"):
+        for path in MODEL_INFO:
             app.router.add_get(path, model_info)
-        app.router.add_route("*", "/flush_cache", flush_cache)
-        app.router.add_get("/metrics", metrics)
+        app.router.add_route("*", FLUSH_CACHE, flush_cache)
+        app.router.add_get(METRICS, metrics)
         app.router.add_get("/v1/models", models)
         return app
 

@@ -7,19 +7,22 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown
 from ..engines.sglang.acceptance import simulated, variables
+from ..engines.sglang.addresses import SERVER_INFO
 from ..engines.sglang.resolve import server_args
 from ..host.machine import gpus
+from ..lifecycle.attach import Attached
 from ..lifecycle.emulating import Emulating
 from ..lifecycle.preflight import Checked
 from ..paths import DATA, PACKAGE, exists, expanded, interpreter
 from ..records.writer import sha256_text
+from ..replay.itself import INSTANT, Played
 from .recorded import AsRecorded
 
 #: Beginnings of variables that SGLang, CUDA and what lies between them heed.
@@ -82,6 +85,20 @@ def environment(
     }
 
 
+def of_attached(env: Mapping[str, Any], server: Attached, played: Played | None) -> dict[str, Any]:
+    """`env` as that of a server which somebody else started. `played`: the record that it played; None: an engine."""
+    elsewhere = {**env["machine"], "driver": None, "gpus": None, "reason": server.not_sampled}
+    here = env["machine"] if server.is_local else elsewhere
+    found = {
+        **env,
+        "engine": {**env["engine"], "version_from": SERVER_INFO[0], "python": None},
+        "machine": here,
+        "environment": {},
+        "attach": {"url": server.url, "version": server.version, "key_sent": bool(server.headers)},
+    }
+    return found if played is None else {**found, **_replayed(played, server, here)}
+
+
 def _packages(checked: Checked) -> dict[str, str] | None:
     """Versions in the engine's interpreter, of those that it has; None: no engine of this machine was started."""
     if checked.engine is None or not checked.engine.packages:
@@ -138,6 +155,23 @@ def _replay(config: RunConfig, replayed: AsRecorded) -> dict[str, Any]:
         "taken_from_the_record": dict(replayed.taken),
         "differences": {key: list(pair) for key, pair in replayed.differences.items()},
         "played_on": _machine(),
+    }
+
+
+def _replayed(played: Played, server: Attached, here: Mapping[str, Any]) -> dict[str, Any]:
+    """As a replay of our own has it: the machine of the recording, and what was replayed where."""
+    return {
+        "machine": played.machine,
+        "emulation": played.emulation,
+        "simulated_acceptance": played.simulated_acceptance,
+        "replay": {
+            "source": server.url,
+            "name": played.name,
+            "sha256": played.sha256,
+            "speed": INSTANT if played.speed is None else played.speed,
+            "engine_version": server.version,
+            "played_on": dict(here),
+        },
     }
 
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import refuse_secrets
+from ..engines.sglang.addresses import METRICS, MODEL_INFO, SERVER_INFO
 from ..errors import ConfigError
-from ..lifecycle.attach import SERVER_INFO, Attached
+from ..lifecycle.attach import Attached
 from ..lifecycle.ending import PORT, PORT_IN_USE, Ending
 from ..lifecycle.launch import Server
 from ..lifecycle.time_limit import DEADLINE, left_s, until_s
@@ -38,8 +39,6 @@ from .captures import Captures
 from .sender import send_in_thread
 from .subject import Subject, subject
 
-#: Names under which engines of different versions answer, newest first.
-_MODEL_INFO = ("/model_info", "/get_model_info")
 #: Called with what must be seen at once.
 Notice = Callable[[str], None]
 
@@ -114,12 +113,12 @@ def _observe(measured: Subject, writer: RecordWriter, progress: Progress | None,
                 watching.ready(server)
                 captures = Captures(server, writer)
                 captures.json("server_info.json", SERVER_INFO)
-                captures.json("model_info.json", _MODEL_INFO)
+                captures.json("model_info.json", MODEL_INFO)
                 if measured.has_answers():
                     sending = send_in_thread(config, server, watching.phase, progress, until)
                     answered = captures.json("server_info_after.json", SERVER_INFO)  # by its scheduler too
                     server.proven = answered and _all_went_well(sending)
-                    captures.text("metrics.txt", "/metrics")
+                    captures.text("metrics.txt", METRICS)
             watching.stopping()
             stop_began = time.perf_counter()
             if progress:

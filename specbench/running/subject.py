@@ -30,7 +30,7 @@ from ..records.record import RunRecord
 from ..records.redaction import Redaction
 from ..replay.itself import UNTOLD, Played, pace
 from ..terms import Origin
-from .environment import environment
+from .environment import environment, of_attached
 from .recorded import as_recorded
 
 #: Called while a server starts, with seconds waited.
@@ -73,9 +73,9 @@ class Subject(abc.ABC):
         """Whether there is a point in sending the workload."""
         return not self.config.workload.load_only
 
-    @abc.abstractmethod
     def watching(self, log_path: Path) -> Watching:
         """What is to be watched while it runs."""
+        return Watching(self.config, log_path)
 
     @abc.abstractmethod
     def serving(
@@ -120,9 +120,6 @@ class StartedEngine(Subject):
         left, of_gpus = self._before
         return (*left, *self.checked.notes, *(self._emulated.notes if self._emulated else ()), *of_gpus)
 
-    def watching(self, log_path: Path) -> Watching:
-        return Watching(self.config, log_path)
-
     def serving(
         self, log_path: Path, tick: Tick, ready_within_s: float
     ) -> contextlib.AbstractContextManager[Server | Attached]:
@@ -165,9 +162,6 @@ class StartedReplay(Subject):
     def has_answers(self) -> bool:
         """Of a load-only recording only requests that cannot fit have an answer: the engine's error."""
         return super().has_answers() and (bool(self._record.requests()) or self.config.workload.allow_overflow)
-
-    def watching(self, log_path: Path) -> Watching:
-        return Watching(self.config, log_path)
 
     def serving(
         self, log_path: Path, tick: Tick, ready_within_s: float
@@ -232,7 +226,7 @@ class AttachedServer(Subject):
 
     def environment(self, server: Server | Attached, gpu_telemetry: str) -> dict[str, Any]:
         env = super().environment(server, gpu_telemetry)
-        return env | self._server.environment(env, self._played)
+        return of_attached(env, self._server, self._played)
 
 
 def subject(asked: RunConfig, progress: Progress | None = None) -> Subject:

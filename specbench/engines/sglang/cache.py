@@ -12,9 +12,6 @@ from dataclasses import dataclass
 
 from .metrics import figures
 
-LOADS = "/v1/loads"
-METRICS = "/metrics"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads:
