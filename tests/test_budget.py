@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench.budget.predict import measured_free, predict
+from specbench.budget.predict import predict
 from specbench.budget.to_json import to_document
 from specbench.budget_types import FreeMemory, MemoryBudget
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.demand import demand, units
+from specbench.engines.sglang.offsets import measured_free
 from specbench.engines.sglang.resolve import settings as resolve
 from specbench.engines.sglang.sizing import rule_for
 from specbench.engines.sglang.sizing.span import span

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from specbench.budget.predict import measured_free, predict
+from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
+from specbench.engines.sglang.offsets import measured_free
 from specbench.engines.sglang.resolve import settings
 from specbench.errors import ConfigError
 from specbench.host import machine

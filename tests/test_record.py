@@ -234,6 +234,14 @@ def test_the_hash_changes_with_any_byte_and_any_name(tmp_path: Path) -> None:
     assert RunRecord.open(tmp_path / "copy").sha256() != before
 
 
+def test_what_several_readers_ask_for_is_read_once() -> None:
+    record = RunRecord.open(RECORDS / "h200_story-4")
+    assert record.requests() and record.requests() is record.requests()
+    assert record.server_info() and record.server_info() is record.server_info()
+    assert record.gpu_samples() and record.gpu_samples() is record.gpu_samples()
+    assert record.metric_samples() and record.metric_samples() is record.metric_samples()
+
+
 def test_every_shipped_record_opens() -> None:
     records = [RunRecord.open(folder) for folder in sorted(RECORDS.iterdir()) if folder.is_dir()]
     assert len(records) == 50  # 36 imported from a script, 14 that specbench itself recorded

@@ -11,7 +11,6 @@ from ..budget_types import FreeMemory, LeftForPools, MemoryBudget, PredictedLimi
 from ..configuration.config import RunConfig
 from ..engines.sglang import checks
 from ..engines.sglang.demand import Rest, demand, multimodal_reserve_gib, units
-from ..engines.sglang.offsets import measured_free
 from ..engines.sglang.resolve import settings
 from ..engines.sglang.sizing.span import span
 from ..specs import GpuSpec, ModelSpec
@@ -22,8 +21,6 @@ from .freememory import start
 from .limits import limits
 from .terms import terms
 from .words import engine_error, reason, warnings
-
-__all__ = ["measured_free", "predict"]
 
 
 def predict(

@@ -25,7 +25,6 @@ class Case:
     log: ServerLog
     pools: PoolReport
     budgets: Mapping[Basis, MemoryBudget]
-    free: FreeMemory | None  # logged, narrowed
     status: Status | None
     requests: Sequence[RequestTrace]  # empty for a bare log
     bare: bool  # a log without a record: `config` was read from it
@@ -35,6 +34,12 @@ class Case:
     def budget(self) -> MemoryBudget | None:
         """The better founded budget."""
         return self.budgets.get("measured") or self.budgets.get("config")
+
+    @property
+    def free(self) -> FreeMemory | None:
+        """Free memory of this very start; None: only the configuration tells."""
+        measured = self.budgets.get("measured")
+        return None if measured is None else measured.free
 
     @property
     def one_engine(self) -> bool:

@@ -17,7 +17,7 @@ from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
 from ..errors import LogFormatError, RecordError, SpecbenchError
-from ..judging.judge import budgets, logged_free
+from ..judging.judge import budgets
 from ..judging.reconcile import reconcile
 from ..judging.sides import sides
 from ..lifecycle.ending import classify
@@ -29,7 +29,7 @@ from ..records.caveats import marks, on_cpu
 from ..records.listing import run_folders
 from ..records.record import RunRecord, has_record
 from ..records.types import GpuSample, MetricSample, RequestTrace
-from ..terms import Basis, Limit, Origin, Status
+from ..terms import Basis, Origin, Status
 from ..units import counted
 from .case import Case
 from .finding import Finding
@@ -140,13 +140,11 @@ def _case(
     read: MeasuredOffsets | str | None = None,
 ) -> Case:
     found: Mapping[Basis, MemoryBudget] = {}
-    free = unsized = None
+    unsized = None
     if config is not None:
         # A configuration that cannot be sized (a model or an algorithm we do not know) still has a log to read.
         try:
-            measured = read if isinstance(read, MeasuredOffsets) else None
-            free = logged_free(config, pools, measured)
-            found = budgets(config, pools, measured)
+            found = budgets(config, pools, read if isinstance(read, MeasuredOffsets) else None)
         except SpecbenchError as error:
             unsized = str(error).partition("\n")[0].rstrip(".")
     return Case(
@@ -154,7 +152,6 @@ def _case(
         log=log,
         pools=pools,
         budgets=found,
-        free=free,
         status=status,
         requests=requests,
         bare=bare,
@@ -177,13 +174,6 @@ def _diagnosis(
     sent, answered = (None, None) if case.bare else tally(case.requests)
     at_once = most_at_once(case.log, metrics, case.requests if case.one_engine else ())
     none_answered = bool(sent and not answered)
-    resolved: dict[Limit, int | None] = {
-        "running_requests": case.pools.running_requests,
-        "state_slots": case.pools.state_slots,
-        "kv_tokens": case.pools.kv_tokens,
-        "context_len": case.pools.context_len,
-        "max_input_tokens": case.pools.max_input_tokens,
-    }
     return Diagnosis(
         name=name,
         source=source,
@@ -202,7 +192,6 @@ def _diagnosis(
         ),
         config=case.config,
         requested={**case.pools.requested, "running_requests": case.asked_requests},
-        resolved=resolved,
         sent=sent,
         answered=answered,
         served=0 if none_answered else (None if at_once is None else at_once.requests),

@@ -42,7 +42,6 @@ class Diagnosis:
     outcome: Outcome  # status, asked and resolved, and the requests in one word
     config: RunConfig | None  # None: a bare log of which too little is known
     requested: Mapping[str, Any]
-    resolved: Mapping[Limit, int | None]
     sent: int | None  # requests of the workload; None: a bare log
     answered: int | None  # of these; None: a bare log
     served: int | None  # most requests running at once, see `running`; 0: none was answered; None: nobody says
@@ -57,6 +56,17 @@ class Diagnosis:
     assumptions: tuple[str, ...] = ()
     sides: Sides | None = None  # memory from four sides; None: a bare log
     marks: tuple[str, ...] = ()  # what has to stand beside every figure: see `caveats.marks`
+
+    @property
+    def resolved(self) -> dict[Limit, int | None]:
+        """What the engine settled on, least over its ranks; None: not known."""
+        return {
+            "running_requests": self.pools.running_requests,
+            "state_slots": self.pools.state_slots,
+            "kv_tokens": self.pools.kv_tokens,
+            "context_len": self.pools.context_len,
+            "max_input_tokens": self.pools.max_input_tokens,
+        }
 
     @property
     def judged(self) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..budget.predict import measured_free, predict
+from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport
+from ..engines.sglang.offsets import measured_free
 from ..reading.freeread import MeasuredOffsets
 from ..terms import Basis
 from ..units import Quantity

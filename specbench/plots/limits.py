@@ -81,21 +81,17 @@ def asked_resolved_served(runs: pd.DataFrame, *, ax: Axes | None = None) -> Axes
     ax = ax or plt.gca()
     if runs.empty:
         return note(ax, "no run")
-    series = (
-        ("asked_requests", "o", False, -0.0),
-        ("resolved_requests", "s", True, -0.0),
-        ("served_requests", "D", True, -0.0),
-    )
+    series = (("asked_requests", "o"), ("resolved_requests", "s"), ("served_requests", "D"))
     for y, (_, run) in enumerate(runs.iterrows()):
         colour = STATUS_COLOURS.get(run["outcome"], MUTED)
-        known = [float(run[name]) for name, *_ in series if not pd.isna(run[name])]
+        known = [float(run[name]) for name, _ in series if not pd.isna(run[name])]
         if len(known) > 1:
             ax.plot([min(known), max(known)], [y, y], color=colour, linewidth=2, alpha=0.35, zorder=1)
-        for name, shape, solid, _offset in series:
+        for name, shape in series:
             if pd.isna(run[name]):
                 continue
             size = {"o": 11, "s": 8, "D": 5}[shape]
-            face = {"o": "white", "s": colour, "D": INK}[shape] if solid or shape == "o" else "white"
+            face = {"o": "white", "s": colour, "D": INK}[shape]
             ax.plot(
                 float(run[name]),
                 y,

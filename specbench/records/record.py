@@ -166,17 +166,25 @@ class RunRecord:
     def probes(self) -> tuple[Probe, ...]:
         return tuple(_read_lines(self.folder / "probes.jsonl", Probe))
 
+    @cached_property
+    def _gpu_samples(self) -> tuple[GpuSample, ...]:
+        return tuple(self._table(("gpu.csv", "gpu.csv.gz"), _gpu_sample))
+
     def gpu_samples(self) -> tuple[GpuSample, ...]:
         """NVML samples; empty when there were none (`env["gpu_telemetry"]` says why)."""
-        return tuple(self._table(("gpu.csv", "gpu.csv.gz"), _gpu_sample))
+        return self._gpu_samples
 
     def log_arrivals(self) -> tuple[LogArrival, ...]:
         """When the log's lines were seen, in their order; empty: not recorded."""
         return tuple(self._table(("log_times.csv.gz",), _log_arrival))
 
+    @cached_property
+    def _metric_samples(self) -> tuple[MetricSample, ...]:
+        return tuple(self._table(("metrics.csv.gz",), _metric_sample))
+
     def metric_samples(self) -> tuple[MetricSample, ...]:
         """/metrics over time; empty: not recorded. A figure holds until its next sample."""
-        return tuple(self._table(("metrics.csv.gz",), _metric_sample))
+        return self._metric_samples
 
     def _table(self, names: tuple[str, ...], row: Callable[[Mapping[str, str]], _Row]) -> Iterator[_Row]:
         file = next((self.folder / name for name in names if (self.folder / name).is_file()), None)
@@ -196,9 +204,13 @@ class RunRecord:
             raise RecordError(f"{file}: expected a list of texts.\nThe record is damaged; run the configuration again.")
         return tuple(said)
 
+    @cached_property
+    def _server_info(self) -> Mapping[str, Any] | None:
+        return self._optional_json("server_info.json")
+
     def server_info(self) -> Mapping[str, Any] | None:
         """/server_info when ready; None: not recorded."""
-        return self._optional_json("server_info.json")
+        return self._server_info
 
     def server_info_after(self) -> Mapping[str, Any] | None:
         """/server_info after the workload; None: not recorded."""
