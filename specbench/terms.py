@@ -70,7 +70,7 @@ Outcome = Literal[
 
 #: How a run is summed up. JSON has these names; text has them with a space for the underscore.
 OUTCOMES: dict[Outcome, str] = {
-    "served": "as many at once as asked, and answers came",
+    "served": "room for as many at once as asked, and answers came",
     "capped": "fewer at once than asked, and no error says so",
     "started": "as asked, but nothing was sent",
     "unanswered": "no request that was sent was answered",

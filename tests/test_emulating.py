@@ -12,6 +12,7 @@ import pytest
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
+from specbench.diagnose.document import to_document
 from specbench.engines.sglang.offsets import measured_free
 from specbench.engines.sglang.resolve import settings
 from specbench.errors import ConfigError
@@ -204,6 +205,17 @@ def test_remedies_name_the_fraction_of_the_emulated_card(emulated_record) -> Non
     assert fraction.set["memory.mem_fraction_static"] > 0.75
     assert fraction.basis == "measured"
     assert "as on RTX PRO 6000" in fraction.note
+
+
+def test_a_diagnosis_keeps_the_asked_fraction_and_the_passed_one_apart(emulated_record) -> None:
+    two = {"card": "RTX PRO 6000", "host": "H200", "asked": 0.75, "asked_source": "given"}
+    imported = RunRecord.open(RECORDS / "h200_story-4")  # env.json has both
+    for record, fraction in ((imported, 0.5081403), (emulated_record("0512_dflash_r4_exact"), 0.50814)):
+        document = to_document(of_record(record))
+        assert document["requested"]["mem_fraction_static"] == 0.75
+        assert document["emulation"] == {**two, "passed": fraction}
+    plain = to_document(of_record(RunRecord.open(RECORDS / "0512_dflash_r4_exact")))
+    assert (plain["requested"]["mem_fraction_static"], plain["emulation"]) == (0.50814, None)
 
 
 def stand_in(folder: Path) -> Path:

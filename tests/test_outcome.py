@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from specbench.diagnose.diagnosis import of_log, of_record
-from specbench.reading.outcome import in_words, outcome_of, tally
+from specbench.reading.outcome import in_words, outcome_of, some_answered, tally
 from specbench.records.record import RunRecord
 from specbench.records.types import RequestTrace
 from specbench.terms import OUTCOMES, Outcome, Status
@@ -78,6 +78,20 @@ def test_the_log_alone_says_the_same() -> None:
     assert of_log(RECORDS / "dflash_r8" / "server.log").outcome == "capped"
     assert of_log(RECORDS / "nospec_r8" / "server.log").outcome == "served"
     assert of_log(RECORDS / "0512_dflash_r4_exact" / "server.log").outcome == "started"
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered", "words"),
+    [
+        (3, 1, "1 of 3 requests answered"),
+        (3, 3, ""),
+        (3, 0, ""),  # the outcome says so
+        (0, 0, ""),
+        (None, None, ""),
+    ],
+)
+def test_how_many_were_answered(sent: int | None, answered: int | None, words: str) -> None:
+    assert some_answered(sent, answered) == words
 
 
 def test_words() -> None:

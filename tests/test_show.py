@@ -132,6 +132,10 @@ def test_a_value_that_cannot_be_tried_is_a_row_with_the_reason() -> None:
         ("0512_dflash_r4_exact", "Started: 4 requests at once asked, 4 resolved; no request was sent (load-only run)."),
         ("nospec_defaults", "Started: As many as fit asked, 43 resolved; no request was sent (load-only run)."),
         (
+            "h200_too-long",
+            "Served: 4 requests at once asked, 4 resolved, 1 served at once; 1 of 3 requests answered.",
+        ),
+        (
             "nextn_r4_full",
             "Crashed: 4 requests at once asked, 4 resolved; no request answered before the server died.",
         ),
@@ -140,7 +144,8 @@ def test_a_value_that_cannot_be_tried_is_a_row_with_the_reason() -> None:
 def test_the_headline_is_one_sentence(name: str, expected: str) -> None:
     lines = str(show.headline(study(RECORDS / name))).splitlines()
     # What marks every figure of a run comes before it.
-    assert next(line for line in lines if line and not line.startswith("SIMULATED ACCEPTANCE")) == expected
+    marked = ("SIMULATED ACCEPTANCE", "EMULATED BUDGET")
+    assert next(line for line in lines if line and not line.startswith(marked)) == expected
 
 
 def test_served_table_keeps_asked_predicted_resolved_and_served_apart() -> None:
@@ -174,6 +179,16 @@ def test_none_was_served_is_said_in_words() -> None:
     assert served_cell(crashed).text == "none"
     row = next(line for line in str(show.served_table(crashed)).splitlines() if line.startswith("running_requests"))
     assert row.split()[-1] == "none"
+
+
+def test_a_row_of_a_campaign_says_that_some_were_not_answered(tmp_path: Path) -> None:
+    for name in ("h200_too-long", "nospec_r8"):
+        shutil.copytree(RECORDS / name, tmp_path / name / "record")
+    rows = str(show.runs_table(collect(tmp_path))).splitlines()
+    row = next(line for line in rows if line.startswith("h200_too-long"))
+    assert "served" in row
+    assert "1 of 3 requests answered: 1 request refused, too long for the context length" in row
+    assert "requests answered" not in next(line for line in rows if line.startswith("nospec_r8"))
 
 
 def test_to_ask_for_less_is_no_green_remedy() -> None:

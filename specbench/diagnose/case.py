@@ -60,6 +60,16 @@ class Case:
         return asked if isinstance(asked, int) else None
 
     @property
+    def asked_fraction(self) -> float | None:
+        """The static fraction as asked; None: not given. With `gpu.emulate` the engine tells the one it was passed,
+        which is of the larger card; else it tells what it was asked.
+        """
+        if self.config is not None and self.config.gpu.emulate is not None:
+            return self.config.memory.mem_fraction_static
+        told = self.pools.requested.get("mem_fraction_static")
+        return told if isinstance(told, float) else None
+
+    @property
     def wanted_requests(self) -> int | None:
         """Asked of one data-parallel worker, the unit in which the engine resolves."""
         return self.asked_requests if self.config is None else requests_of_worker(self.config, self.asked_requests)

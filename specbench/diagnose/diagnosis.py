@@ -17,7 +17,7 @@ from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
 from ..errors import LogFormatError, RecordError, SpecbenchError
-from ..judging.judge import budgets
+from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
 from ..judging.sides import sides
 from ..lifecycle.ending import classify
@@ -39,7 +39,7 @@ from .rules_serving import overflow, prefix_hits, queue_with_room, requests_fail
 from .rules_start import failed
 from .running import most_at_once
 from .serving import serving
-from .types import Diagnosis
+from .types import Diagnosis, Emulated
 
 RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     failed,
@@ -95,7 +95,22 @@ def of_record(record: RunRecord) -> Diagnosis:
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
     seen = sides(case.budget, pools, log, record.server_info(), _samples(record), record.env)
-    return dataclasses.replace(found, sides=seen)
+    return dataclasses.replace(found, sides=seen, emulation=_emulated(case, record.env.get("emulation")))
+
+
+def _emulated(case: Case, recorded: object) -> Emulated | None:
+    """`recorded`: the emulation that env.json names. Without it the passed fraction is the log's."""
+    budget = case.budgets.get("config")
+    if case.config is None or budget is None or budget.emulation is None:
+        return None
+    told = recorded.get("passed") if isinstance(recorded, Mapping) else None
+    return Emulated(
+        card=budget.emulation.card,
+        host=budget.emulation.host,
+        asked=budget.emulation.asked,
+        asked_source=budget.emulation.asked_source,
+        passed=told if isinstance(told, float) else passed(case.config, case.pools),
+    )
 
 
 def _samples(record: RunRecord) -> tuple[GpuSample, ...]:
@@ -191,7 +206,11 @@ def _diagnosis(
             answered=(seen.running_max if seen else None) if case.bare else answered,
         ),
         config=case.config,
-        requested={**case.pools.requested, "running_requests": case.asked_requests},
+        requested={
+            **case.pools.requested,
+            "running_requests": case.asked_requests,
+            "mem_fraction_static": case.asked_fraction,
+        },
         sent=sent,
         answered=answered,
         served=0 if none_answered else (None if at_once is None else at_once.requests),

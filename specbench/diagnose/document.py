@@ -35,6 +35,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "status": diagnosis.status,
         "outcome": diagnosis.outcome,
         "requested": dict(diagnosis.requested),
+        "emulation": None if diagnosis.emulation is None else asdict(diagnosis.emulation),
         "resolved": dict(diagnosis.resolved),
         "served": {"running_requests": diagnosis.served, "source": diagnosis.served_source},
         "serving": asdict(diagnosis.serving) if diagnosis.serving is not None else None,

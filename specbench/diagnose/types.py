@@ -29,6 +29,17 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Emulated:
+    """The two fractions of a run in which a larger card stood for a smaller one."""
+
+    card: str  # the emulated one, in words: RTX PRO 6000
+    host: str  # the card that is there: H200
+    asked: float  # the fraction as on the emulated card
+    asked_source: str  # given, or the engine's default for the emulated card
+    passed: float | None  # the fraction that the server got; None: not recorded and not logged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything that is known of one run or one log."""
 
@@ -55,6 +66,7 @@ class Diagnosis:
     unread: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
     sides: Sides | None = None  # memory from four sides; None: a bare log
+    emulation: Emulated | None = None  # None: the card is itself, or its budget is not known
     marks: tuple[str, ...] = ()  # what has to stand beside every figure: see `caveats.marks`
 
     @property

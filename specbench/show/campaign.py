@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import RecordError
 from ..reading.latency import load_name
-from ..reading.outcome import outcome_of, tally
+from ..reading.outcome import outcome_of, some_answered, tally
 from ..records.caveats import marks_set
 from ..records.listing import folder_in, read
 from ..records.record import RunRecord
@@ -78,20 +78,27 @@ def _row(study: Study, linked: bool) -> list[Value]:
     load, ttft, tpot = heaviest(study)
     below = f"{config.engine.version} · {config.speculative.algorithm} · TP {config.parallel.tp_size}"
     below += "".join(f" · {mark}" for mark in short_marks(study))
-    finding = main_finding(study)
     return [
         _name(study.name, linked, below),
         amount_cell(study.asked, "count", unknown="not given"),
         study.resolved,
         served_cell(study),
         outcome_cell(study.outcome),
-        Cell(text=first_sentence(finding.cause) if finding is not None else "", wide=True),
+        Cell(text=_why(study), wide=True),
         found.pools.state_slots,
         found.pools.kv_tokens,
         _decimal(ttft, 1.0, 2, load),
         _decimal(tpot, 1e3, 1, load),
         _reconciled(study),
     ]
+
+
+def _why(study: Study) -> str:
+    """The first cause that cost something; before it how many were answered, where the outcome is silent about it."""
+    finding, found = main_finding(study), study.diagnosis
+    cause = first_sentence(finding.cause) if finding is not None else ""
+    some = some_answered(found.sent, found.answered) if study.outcome in ("served", "capped") else ""
+    return f"{some}: {cause}" if some and cause else some or cause
 
 
 def short_marks(study: Study) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from html import escape
 
 from .. import __version__
-from ..reading.outcome import in_words
+from ..reading.outcome import in_words, some_answered
 from ..records.caveats import caveats, marks, on_cpu
 from ..records.record import RunRecord
 from ..studies.study import Study
@@ -57,7 +57,9 @@ def _sentence(study: Study) -> str:
     seen = seen if answered else "no request was sent (load-only run)"
     match study.outcome:
         case "served" | "capped" | "started":
-            return f"{asked}, {resolved}{',' if answered and served is not None else ';'} {seen}."
+            some = some_answered(sent, answered)
+            end = f"; {some}" if some else ""
+            return f"{asked}, {resolved}{',' if answered and served is not None else ';'} {seen}{end}."
         case "unanswered":
             return f"{asked}, {resolved}; none of the {counted(sent, 'request')} sent was answered."
         case "refused":
