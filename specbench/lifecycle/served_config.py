@@ -26,10 +26,9 @@ from ..engines.sglang.resolve import arg_name, server_args
 from ..errors import ConfigError
 from ..specs import named_by
 from ..versions import is_development
+from .differences import OPEN, differing, flat
 from .preflight import same_version
 
-#: Values that leave the choice to the engine.
-_OPEN = (None, "auto")
 #: The engine's own name of an algorithm, for those that it renames.
 _RESOLVED_AS = {"NEXTN": ("EAGLE", "FROZEN_KV_MTP"), "EAGLE": ("FROZEN_KV_MTP",)}
 #: A path on the server's machine.
@@ -44,7 +43,6 @@ _TELLING = {
 }
 #: Of which "auto" or nothing is the default, so that ours does not tell the kind.
 _TEXTS = frozenset({"memory.kv_cache_dtype", "memory.mamba_ssm_dtype", "memory.mamba_radix_cache_strategy"})
-_MOST_TOLD = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +56,15 @@ class AsServed:
 
 def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
     """The configuration made whole by the server's. ConfigError (two lines): a stated key is served otherwise."""
-    stated = _flat(asked.stated())
-    written = _flat(sections_of(command(asked, model_path="m", draft_path="d", host="h", port=1)))
+    stated = flat(asked.stated())
+    written = flat(sections_of(command(asked, model_path="m", draft_path="d", host="h", port=1)))
     wrong: dict[str, tuple[Any, Any]] = {}
     taken: dict[str, Any] = {}
     odd: dict[str, Any] = {}  # what is no value of its key is not known
     version = info.get("version")
     if isinstance(version, str) and not _is_version(asked, version):
         wrong["engine.version"] = (asked.engine.version, version)
-    whole = _flat(asked.to_sections())
+    whole = flat(asked.to_sections())
     for key in FLAGS:
         names = [arg_name(flag) for flag in spellings_of(key)]
         known = [info[name] for name in names if name in info]
@@ -79,8 +77,8 @@ def as_served(asked: RunConfig, info: Mapping[str, Any]) -> AsServed:
         if key == "speculative.algorithm":
             theirs = "none" if theirs is None else theirs
         mine = written.get(key, stated.get(key))
-        if mine in _OPEN:
-            if theirs not in _OPEN and theirs != whole[key]:
+        if mine in OPEN:
+            if theirs not in OPEN and theirs != whole[key]:
                 taken[key] = theirs
         elif not _equal(key, mine, theirs):
             wrong[key] = (mine, theirs)
@@ -116,7 +114,7 @@ def _equal(key: str, mine: Any, theirs: Any) -> bool:
 
 def _is_of_kind(key: str, theirs: Any, *ours: Any) -> bool:
     """Number, text or switch, where ours is one; what no setting is of is neither."""
-    kinds = {_kind(value) for value in ours if value not in _OPEN}
+    kinds = {_kind(value) for value in ours if value not in OPEN}
     if key in _TEXTS:
         kinds.add("text")
     return theirs is None or theirs == "auto" or _kind(theirs) in (kinds or {"number", "text", "switch"})
@@ -211,24 +209,8 @@ def _notes(asked: RunConfig, info: Mapping[str, Any], taken: Mapping[str, Any], 
 
 
 def _refuse(asked: RunConfig, wrong: Mapping[str, tuple[Any, Any]]) -> None:
-    told = [f"{key}: {_value(mine)} asked, {_value(theirs)} served" for key, (mine, theirs) in wrong.items()]
-    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     raise ConfigError(
-        f"{'; '.join(told[:_MOST_TOLD])}{more} (engine.attach: {asked.engine.attach}).\n"
-        f"The server that runs there is another one: use {'its value' if len(told) == 1 else 'its values'}, or leave "
+        f"{differing(wrong, 'served')} (engine.attach: {asked.engine.attach}).\n"
+        f"The server that runs there is another one: use {'its value' if len(wrong) == 1 else 'its values'}, or leave "
         "the key out to take them."
     )
-
-
-def _value(value: Any) -> str:
-    text = "not given" if value is None else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        f"{section}.{key}": value
-        for section, values in sections.items()
-        if isinstance(values, dict)
-        for key, value in values.items()
-    }

@@ -20,6 +20,7 @@ from ..engines.sglang.flags import spellings_of
 from ..engines.sglang.logs import read as read_log
 from ..engines.sglang.resolve import arg_name
 from ..errors import ConfigError
+from ..lifecycle.differences import OPEN, differing, flat, in_words
 from ..paths import resolve
 from ..records.record import RunRecord
 
@@ -29,9 +30,6 @@ _DECIDING = ("engine.version", "model", "gpu", "parallel", "speculative", "memor
 _DESCRIBING = ("engine.sizing", "engine.args", "engine.env")
 #: Variables that say where things lie on a machine: they describe it, not the server.
 _PLACES = ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH")
-#: Values that leave the choice to the engine.
-_OPEN = (None, "auto")
-_MOST_TOLD = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ class AsRecorded:
             told = ", ".join(_told(key, value) for key, value in self.taken.items())
             found.append(f"not in the params, so taken from the recording: {told}")
         found += [
-            f"{key}: {_value(mine)} is asked, {_value(theirs)} was recorded; in a replay it has no effect"
+            f"{key}: {in_words(mine)} is asked, {in_words(theirs)} was recorded; in a replay it has no effect"
             for key, (mine, theirs) in self.differences.items()
         ]
         return tuple(found)
@@ -60,13 +58,13 @@ class AsRecorded:
 def as_recorded(asked: RunConfig, record: RunRecord) -> AsRecorded:
     """`asked` made whole from the record that it replays. ConfigError (two lines) when it states another server."""
     stated, whole, recorded = (
-        _flat(sections) for sections in (asked.stated(), asked.to_sections(), record.config.to_sections())
+        flat(sections) for sections in (asked.stated(), asked.to_sections(), record.config.to_sections())
     )
     taken: dict[str, Any] = {}
     wrong: dict[str, tuple[Any, Any]] = {}
     for key in _keys(_DECIDING, recorded):
         mine, theirs = stated.get(key), recorded[key]
-        if mine in _OPEN:
+        if mine in OPEN:
             if whole[key] != theirs:
                 taken[key] = theirs
         elif mine != theirs:
@@ -92,29 +90,33 @@ def whole(asked: RunConfig) -> RunConfig:
     """The configuration that a run of `asked` has: made whole from the record that it replays, if it replays one."""
     if asked.engine.replay is None:
         return asked
-    return as_recorded(asked, RunRecord.open(resolve(asked.engine.replay, kind="engine.replay"))).config
+    return replayed(asked).config
+
+
+def replayed(asked: RunConfig) -> AsRecorded:
+    """What a replay by `asked` runs with. RecordError when the record that it names is not there."""
+    assert asked.engine.replay is not None
+    return as_recorded(asked, RunRecord.open(resolve(asked.engine.replay, kind="engine.replay")))
 
 
 def _refuse(asked: RunConfig, wrong: Mapping[str, tuple[Any, Any]]) -> None:
     if not wrong:
         return
-    told = [f"{key}: {_value(mine)} asked, {_value(theirs)} recorded" for key, (mine, theirs) in wrong.items()]
-    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     raise ConfigError(
-        f"{'; '.join(told[:_MOST_TOLD])}{more} (engine.replay: {asked.engine.replay}).\n"
-        f"A replay plays the server that was recorded: use {'that value' if len(told) == 1 else 'those values'}, or "
+        f"{differing(wrong, 'recorded')} (engine.replay: {asked.engine.replay}).\n"
+        f"A replay plays the server that was recorded: use {'that value' if len(wrong) == 1 else 'those values'}, or "
         "leave engine.replay out."
     )
 
 
 def _without_the_engines_choice(wrong: Mapping[str, tuple[Any, Any]], record: RunRecord) -> dict[str, tuple[Any, Any]]:
     """Without the keys that were left to the recorded engine and that it set to what is asked now."""
-    if not any(theirs in _OPEN for _, theirs in wrong.values()):
+    if not any(theirs in OPEN for _, theirs in wrong.values()):
         return dict(wrong)
     arguments = read_log(record.log_path, version=record.config.engine.version).server_args or {}
     left: dict[str, tuple[Any, Any]] = {}
     for key, (mine, theirs) in wrong.items():
-        chosen = _printed(arguments, key) if theirs in _OPEN else None
+        chosen = _printed(arguments, key) if theirs in OPEN else None
         if mine != chosen:
             left[key] = (mine, theirs if chosen is None else chosen)
     return left
@@ -146,24 +148,9 @@ def _merged(
     return merged | dict(mine)
 
 
-def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for section, values in sections.items():
-        if isinstance(values, dict):
-            flat |= {f"{section}.{key}": value for key, value in values.items()}
-        else:
-            flat[section] = values
-    return flat
-
-
-def _keys(names: tuple[str, ...], flat: Mapping[str, Any]) -> Iterator[str]:
-    return (key for key in flat if key in names or key.partition(".")[0] in names)
+def _keys(names: tuple[str, ...], known: Mapping[str, Any]) -> Iterator[str]:
+    return (key for key in known if key in names or key.partition(".")[0] in names)
 
 
 def _told(key: str, value: Any) -> str:
-    return f"{key} ({len(value)} entries)" if isinstance(value, dict) else f"{key} {_value(value)}"
-
-
-def _value(value: Any) -> str:
-    text = "not given" if value is None else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+    return f"{key} ({len(value)} entries)" if isinstance(value, dict) else f"{key} {in_words(value)}"

@@ -25,13 +25,11 @@ from ..lifecycle.launch import Server, check_address, launch
 from ..lifecycle.preflight import Checked, preflight
 from ..lifecycle.served_config import AsServed, as_served
 from ..load.sending import Progress, Sending
-from ..paths import resolve
-from ..records.record import RunRecord
 from ..records.redaction import Redaction
 from ..replay.itself import UNTOLD, Played, pace
 from ..terms import Origin
 from .environment import environment, of_attached
-from .recorded import as_recorded
+from .recorded import replayed
 
 #: Called while a server starts, with seconds waited.
 Tick = Callable[[float], None]
@@ -145,8 +143,7 @@ class StartedReplay(Subject):
     origin = "recorded"
 
     def __init__(self, asked: RunConfig) -> None:
-        assert asked.engine.replay is not None
-        self._replayed = as_recorded(asked, RunRecord.open(resolve(asked.engine.replay, kind="engine.replay")))
+        self._replayed = replayed(asked)
         self._record = self._replayed.record
         self.exit_code_known = self._record.status.exit_code is not None
         super().__init__(self._replayed.config, Checked(installed=None, notes=self._replayed.notes))
