@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from specbench.cli import app
+from specbench.cli.import_ import renames
 from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, RecordError
-from specbench.importing.adopting import adopt_all, renames
+from specbench.importing.adopting import adopt_all
 from specbench.records.record import RunRecord
 from specbench.records.types import GpuSample, LogArrival, MetricSample, RequestTrace, RunStatus
 from specbench.records.writer import RecordWriter

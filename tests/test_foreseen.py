@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from specbench.budget.predict import predict
 from specbench.cli import app
+from specbench.lifecycle.preflight import no_interpreter
 from specbench.load import foreseen
 from specbench.params import load_campaign, load_run
 
@@ -37,10 +38,10 @@ def test_a_workload_that_run_would_refuse_is_told(command: str) -> None:
 def test_what_fits_is_not_doubted() -> None:
     run = load_run(PARAMS / "h200" / "0.5.16.yaml", [f"engine.python={sys.executable}"])
     assert foreseen.of_workload(run, predict(run)) == ()
-    assert foreseen.of_machine(run) == ()
+    assert no_interpreter(run) == ()
 
 
 def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
     run = load_run(PARAMS / "h200" / "0.5.16.yaml", [f"engine.python={tmp_path}/python"])
-    (told,) = foreseen.of_machine(run)
+    (told,) = no_interpreter(run)
     assert told == f"run refuses this: engine.python: '{tmp_path}/python' is not on this machine"

@@ -17,7 +17,8 @@ from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown as secretless
 from ..engines.sglang.per_worker import requests_of_worker
 from ..lifecycle.launch import server_argv
-from ..load import foreseen
+from ..lifecycle.preflight import no_interpreter
+from ..load.foreseen import of_workload
 from ..terms import Verdict
 from ..units import counted
 
@@ -161,7 +162,7 @@ def _expected(cost: Cost) -> str:
 def _warnings(cost: Cost) -> tuple[str, ...]:
     if cost.config.engine.replay is not None:
         return ()
-    return (*foreseen.of_machine(cost.config), *foreseen.of_workload(cost.config, cost.budget))
+    return (*no_interpreter(cost.config), *of_workload(cost.config, cost.budget))
 
 
 def _why(cost: Cost) -> str:

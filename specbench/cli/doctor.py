@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
-from .options import JsonOption
+from .options import JsonOption, pairs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -108,16 +107,10 @@ def doctor(
         console.print(f"{'[green]yes[/]' if possible else '[red]no [/]'}  {ability}")
 
 
-def _variables(given: list[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise ConfigError(
-                f"--env: got {text[:80]!r}.\nExpected NAME=VALUE, e.g. --env PYTHONPATH=/opt/sglang/site."
-            )
-        found[name] = value
-    return found
+def _variables(given: Iterable[str]) -> dict[str, str]:
+    return pairs(
+        given, lambda text: f"--env: got {text[:80]!r}.\nExpected NAME=VALUE, e.g. --env PYTHONPATH=/opt/sglang/site."
+    )
 
 
 def _engine(state: EngineState, told: Any) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .options import JsonOption
+from .options import JsonOption, pairs
 
 
 def import_records(
@@ -39,7 +40,7 @@ def import_records(
     specbench import runs/h200 --out tests/records --prefix h200_ --rename /home/me=/srv
     """
     from ..errors import ConfigError
-    from ..importing.adopting import adopt_all, record_folders, renames
+    from ..importing.adopting import adopt_all, record_folders
     from ..importing.recording import import_all, load_facts
     from ..paths import resolve
 
@@ -79,3 +80,10 @@ def import_records(
         count = str(len(record.requests())) if record.requests() else "none (load only)"
         table.add_row(escape(record.name), record.status.status, count, escape(record.status.reason))
     Console().print(table)
+
+
+def renames(given: Iterable[str]) -> dict[str, str]:
+    return pairs(
+        given,
+        lambda text: f"--rename: got {text!r}.\nExpected OLD=NEW, the text that is replaced and what is put there.",
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ..errors import ConfigError
 
 RunArgument = Annotated[
     Path, typer.Argument(metavar="PARAMS", help="A params file of one run, e.g. params/story/tp1-8.yaml.")
@@ -34,3 +37,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Exit with 1 unless everything that was asked is served (for scripts).")
 ]
+
+
+def pairs(given: Iterable[str], problem: Callable[[str], str]) -> dict[str, str]:
+    """`NAME=VALUE` of a repeatable option. ConfigError with the text of `problem` (two lines) for anything else."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigError(problem(text))
+        found[name] = value
+    return found

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from ..configuration.config import RunConfig
-from ..errors import ConfigError, RecordError
+from ..errors import RecordError
 from ..records.listing import run_folders
 from ..records.record import RunRecord, has_record
 from ..records.types import LogArrival, RunStatus
@@ -63,19 +63,6 @@ def record_folders(source: Path) -> list[Path]:
     if has_record(source):
         return [source]
     return [folder for folder in run_folders(source) if has_record(folder)] if source.is_dir() else []
-
-
-def renames(given: Iterable[str]) -> dict[str, str]:
-    """`OLD=NEW` of the command line. ConfigError (two lines) for anything else."""
-    found = {}
-    for text in given:
-        old, equals, new = text.partition("=")
-        if not old or not equals:
-            raise ConfigError(
-                f"--rename: got {text!r}.\nExpected OLD=NEW, the text that is replaced and what is put there."
-            )
-        found[old] = new
-    return found
 
 
 class _Names:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from ..engines.sglang.fits import misfits
 from ..engines.sglang.resolve import server_args
 from ..errors import ConfigError, LaunchError
 from ..host import machine
+from ..paths import interpreter
 from ..specs import GpuSpec, load_gpu
 from ..units import MIB
 
@@ -52,6 +54,14 @@ def unusable(configs: Sequence[RunConfig]) -> dict[str, str]:
         if config.engine.replay is None and config.engine.attach is None and _key(config) not in known:
             known[_key(config)] = _why_unusable(config)
     return {config.name: why for config in configs if (why := known.get(_key(config))) is not None}
+
+
+def no_interpreter(config: RunConfig) -> tuple[str, ...]:
+    """A sentence for a dry run when the interpreter is not there. Nothing is started: what it has is asked later."""
+    if config.engine.replay is not None or config.engine.attach is not None:
+        return ()
+    python = interpreter(config.engine.python)
+    return () if shutil.which(python) else (f"run refuses this: engine.python: {python!r:.200} is not on this machine",)
 
 
 def _key(config: RunConfig) -> tuple[object, ...]:

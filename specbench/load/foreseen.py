@@ -1,16 +1,12 @@
-"""What would not come to its end, known before anything starts: for a dry run and a prediction. Starts nothing.
+"""What of a workload would not come to its end, known before anything starts: for a dry run and a prediction.
 
-In: a configuration as this machine would run it, and its predicted budget. Out: a sentence for each thing. Whether an
-engine is installed and what it can do is asked of its interpreter when it starts.
+In: a configuration as this machine would run it, and its predicted budget. Out: a sentence for each thing.
 """
 
 from __future__ import annotations
 
-import shutil
-
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
-from ..paths import interpreter
 from ..units import counted
 from .workload import check_fit
 
@@ -28,11 +24,3 @@ def of_workload(config: RunConfig, budget: MemoryBudget | None) -> tuple[str, ..
     return (
         f"run refuses this workload: {'; '.join(problems)}; workload.allow_overflow: true shows the engine's own error",
     )
-
-
-def of_machine(config: RunConfig) -> tuple[str, ...]:
-    """An interpreter that is not there."""
-    if config.engine.replay is not None or config.engine.attach is not None:
-        return ()
-    python = interpreter(config.engine.python)
-    return () if shutil.which(python) else (f"run refuses this: engine.python: {python!r:.200} is not on this machine",)
