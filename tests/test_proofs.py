@@ -84,3 +84,52 @@ def test_a_remedy_may_change_the_version() -> None:
 
 def test_a_remedy_of_the_workload_alone_is_proved_by_no_server() -> None:
     assert proofs(remedy(workload__output_tokens=16), FAILING, [record("same")]) == ()
+
+
+EMULATING = FAILING.replace(
+    {"model": "Qwen/Qwen3.6-27B", "gpu.emulate": "rtx-pro-6000", "memory.mem_fraction_static": 0.75}
+)
+#: What 0.75 of an RTX PRO 6000 is of an H200: 0.75 × 94.3063 GiB / 139.1933 GiB, as recorded.
+PASSED = 0.5081403
+
+
+def plain_card(name: str, fraction: float, **changes: Any) -> RunRecord:
+    return record(name, model="Qwen/Qwen3.6-27B", memory__mem_fraction_static=fraction, **changes)
+
+
+def test_where_one_run_emulates_the_passed_fractions_are_compared_and_named() -> None:
+    near = plain_card("near", 0.5088, memory__max_running_requests=4)
+    far = plain_card("far", 0.52, memory__max_running_requests=4)
+    asked_alike = plain_card("asked-alike", 0.75, memory__max_running_requests=4)
+    (found,) = proofs(FOUR, EMULATING, [far, asked_alike, near])
+    assert (found.record.name, list(found.other)) == ("near", ["memory.mem_fraction_static as passed"])
+    here, there = found.other["memory.mem_fraction_static as passed"]
+    assert (round(here, 5), there) == (round(PASSED, 5), 0.5088)
+
+
+def test_the_recorded_passed_fraction_of_a_run_that_emulates_is_taken() -> None:
+    config = EMULATING.replace({"name": "emulated", "memory.max_running_requests": 4})
+    status = RunStatus(status="served", origin="recorded", reason="ready")
+    tried = RunRecord(Path("emulated"), status, config, {"emulation": {"passed": 0.5099}})
+    failing = plain_card("failing", 0.508124).config
+    (found,) = proofs(FOUR, failing, [tried])
+    assert found.other == {"memory.mem_fraction_static as passed": (0.508124, 0.5099)}
+    same = RunRecord(Path("emulated"), status, config, {"emulation": {"passed": 0.508124}})
+    assert [one.other for one in proofs(FOUR, failing, [same])] == [{}]
+
+
+def test_a_remedy_of_the_fraction_is_compared_as_it_would_be_passed() -> None:
+    larger = remedy(memory__mem_fraction_static=0.8)  # of the RTX PRO 6000: 0.8 / 0.75 × 0.50814 = 0.54202 of the H200
+    names = [one.record.name for one in proofs(larger, EMULATING, [plain_card("a", 0.542), plain_card("b", 0.8)])]
+    assert names == ["a"]
+
+
+def test_the_drafts_own_width_is_that_width() -> None:
+    records = Path(__file__).parent / "records"
+    failing, tried = (RunRecord.open(records / name) for name in ("h200_dflash-8", "tp2_dflash_r8"))
+    assert failing.config.speculative.num_draft_tokens == 16
+    assert tried.config.speculative.num_draft_tokens is None  # the draft's block of 16
+    two_gpus = remedy(parallel__tp_size=2, gpu__count=2)
+    (found,) = proofs(two_gpus, failing.config, [tried])
+    assert list(found.other) == ["memory.mem_fraction_static as passed"]
+    assert found.other["memory.mem_fraction_static as passed"][1] == 0.5088

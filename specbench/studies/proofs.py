@@ -2,20 +2,26 @@
 
 A run is a proof when its configuration has the remedy's values and is otherwise the same in everything that decides
 memory. Only the static fraction may differ by a little, and then the difference is named: it is often tuned so
-that two runs leave the same memory. What a run was called, what it replayed and what was sent to it do not matter.
+that two runs leave the same memory. Where one of the two emulates a smaller card, its own fraction is of another card
+than the other run's: then the fractions that the servers are passed are compared. What a run was called, what it
+replayed and what was sent to it do not matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..configuration.config import RunConfig
 from ..diagnose.finding import Remedy
+from ..engines.sglang.resolve import settings
+from ..errors import SpecbenchError
 from ..records.record import RunRecord
 
-_FRACTION = "memory.mem_fraction_static"
+_FRACTION, _EMULATE, _WIDTH = "memory.mem_fraction_static", "gpu.emulate", "speculative.num_draft_tokens"
+#: Under which a difference between passed fractions is named.
+_PASSED = f"{_FRACTION} as passed"
 _FRACTION_SLOP = 0.005
 _SECTIONS = ("parallel", "speculative", "memory")
 
@@ -37,14 +43,35 @@ def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> 
     found: list[Proof] = []
     for record in records:
         tried = _deciding(record.config)
-        if any(tried[key] != remedy.set[key] for key in decided):
+        one_emulates = (origin[_EMULATE] is None) != (tried[_EMULATE] is None)
+        aside = {_EMULATE, _FRACTION} if one_emulates else set()
+        if any(tried[key] != remedy.set[key] for key in decided if key not in aside):
             continue
         other = {
-            key: (value, tried[key]) for key, value in origin.items() if key not in remedy.set and tried[key] != value
+            key: (value, tried[key])
+            for key, value in origin.items()
+            if key not in remedy.set and key not in aside and tried[key] != value
         }
-        if other.keys() <= {_FRACTION} and _near(*other.get(_FRACTION, (0.0, 0.0))):
-            found.append(Proof(record=record, other=other))
+        if other.keys() - {_FRACTION}:
+            continue
+        if one_emulates:
+            other[_PASSED] = (_passed(failing.replace(remedy.set)), _passed(record.config, record.env))
+        if all(_near(here, there) for here, there in other.values()):
+            found.append(Proof(record=record, other={key: pair for key, pair in other.items() if pair[0] != pair[1]}))
     return tuple(sorted(found, key=lambda one: (len(one.other), not one.record.requests(), one.record.name)))
+
+
+def _passed(config: RunConfig, env: Mapping[str, Any] | None = None) -> float | None:
+    """The fraction on the command line: as recorded in env.json, else as computed; None: it cannot be."""
+    recorded = (env or {}).get("emulation")
+    told = recorded.get("passed") if isinstance(recorded, Mapping) else None
+    if isinstance(told, float):
+        return told
+    try:
+        resolved = settings(config)
+    except SpecbenchError:
+        return None
+    return resolved.fraction if resolved.emulation is None else resolved.emulation.passed
 
 
 def _near(first: float | None, second: float | None) -> bool:
@@ -56,5 +83,15 @@ def _deciding(config: RunConfig) -> dict[str, Any]:
     data = config.to_sections()
     flat = {f"{section}.{key}": value for section in _SECTIONS for key, value in data[section].items()}
     flat |= {"model": data["model"], "engine.version": data["engine"]["version"], "gpu.name": data["gpu"]["name"]}
-    flat["gpu.emulate"] = data["gpu"]["emulate"]
+    flat[_EMULATE] = data["gpu"]["emulate"]
+    if flat[_WIDTH] is None and config.speculative.algorithm != "none":
+        flat[_WIDTH] = _own_width(config)
     return flat
+
+
+def _own_width(config: RunConfig) -> int | None:
+    """Draft tokens where none are given: the draft's own."""
+    try:
+        return settings(config).shape.verify_width or None
+    except SpecbenchError:
+        return None
