@@ -173,6 +173,17 @@ def test_memory_that_others_take_meanwhile_is_not_held_against_the_server(bench:
     assert f"{told} 2,000 MiB" in record.status.notes
 
 
+def test_a_card_that_is_lost_while_it_serves_costs_no_record(bench: Workbench) -> None:
+    record, said = ended(bench, start(bench, bench.params("lose_card"), gpu_wait_s=0.5))
+    assert record.status.status == "served"
+    assert record.gpu_memory is not None
+    assert record.gpu_memory.is_back is None
+    (note,) = [note for note in record.status.notes if note.startswith("WHETHER GPU MEMORY IS BACK is not known")]
+    assert note.endswith("not checked: the GPUs' memory could not be read: GPU is lost")
+    assert f"notice: {note}" in said.splitlines()
+    assert bench.left() == {}
+
+
 def test_memory_that_stays_in_use_is_in_the_record_and_on_the_screen(bench: Workbench) -> None:
     record, said = ended(bench, start(bench, bench.params("leak"), gpu_wait_s=0.5))
     assert record.gpu_memory is not None

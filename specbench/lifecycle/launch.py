@@ -75,7 +75,7 @@ class Server:
         self._ended, self._gone = threading.Event(), threading.Event()
         self.lost: str | None = None  # how the supervisor ended before it was asked to
         self.notes: list[str] = []  # what a reader of the record must know
-        self.left_behind: tuple[str, ...] = ()  # those of the notes that tell of what is not gone
+        self.left_behind: tuple[str, ...] = ()  # those of the notes that tell of what is not gone, or not known to be
         self._failed: str | None = None
         self._pid, self._mark = 0, ""
         self._stopping = self._reported = False  # asked to end the tree; said that it is gone
@@ -250,8 +250,7 @@ class Server:
         elif kind in ("gone", "held"):
             self._reported = True
             self.gpu_memory, self.gpu_use = event["gpu_memory"], event["memory"]
-            if kind == "held":
-                self.left_behind = tuple(_left_behind(event))
+            self.left_behind = tuple(_left_behind(event))
             self.notes += [*self.left_behind, *([event["others"]] if event["others"] else [])]
             self._gone.set()
 
@@ -296,10 +295,12 @@ def launch(
 
 
 def _left_behind(event: dict[str, Any]) -> Iterator[str]:
-    if event["left"]:
+    if event.get("left"):
         yield f"PROCESSES OF THE SERVER COULD NOT BE ENDED: pid {', '.join(map(str, event['left']))}"
     if event["memory"]["is_back"] is False:
         yield f"GPU MEMORY IS STILL HELD after the end of the server: {event['gpu_memory']}"
+    elif event["memory"]["is_back"] is None and event["memory"]["before"]:
+        yield f"WHETHER GPU MEMORY IS BACK is not known, though it was read before the start: {event['gpu_memory']}"
 
 
 def server_argv(config: RunConfig, host: str, port: int, passed_fraction: float | None = None) -> list[str]:

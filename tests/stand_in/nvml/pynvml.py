@@ -1,7 +1,8 @@
 """A stand-in for NVIDIA's library, as far as specbench calls it: one H200 whose memory is held by real processes.
 
 Who holds how much stands in the folder that STAND_IN_LEDGER names (see the stand-in engine): a file per pid, which
-counts as long as that process lives, and perhaps `leaked`, which counts always and belongs to nobody.
+counts as long as that process lives, and perhaps `leaked`, which counts always and belongs to nobody. With a file
+`lost` in it the card can no longer be read.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def nvmlSystemGetDriverVersion() -> str:
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
+    if (_ledger() / "lost").exists():
+        raise NVMLError("GPU is lost")
     used = used_mib(_ledger()) * MIB
     return SimpleNamespace(used=used, free=TOTAL_MIB * MIB - used, total=TOTAL_MIB * MIB)
 

@@ -13,6 +13,7 @@ STAND_IN says what goes wrong (words, separated by spaces):
     mute                                 answers health checks, but no request; `asked` then lies in the ledger
     stubborn                             ignores SIGTERM
     leak                                 memory stays in use after the end, held by nobody
+    lose_card                            the card falls off the bus while it serves
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ def main() -> None:
         sys.exit(code)
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN if wrong("stubborn") else leave)
+    if wrong("lose_card"):
+        (LEDGER / "lost").touch()
     if wrong("leak"):
         (LEDGER / "leaked").write_text("1024")
     hold(600)
