@@ -7,11 +7,13 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,22 @@ def test_the_table_fits_eighty_columns_and_tells_the_whole_cause(
     assert cause.startswith("The state pool got 2 slots and one request needs 4")
     assert "left for pools after the weights (predicted)." in cause
     assert any(line.startswith("lost") and line.endswith("no record") for line in lines)
+    assert lines[report - 1] == "resolved and served: recorded"
+
+
+def test_measured_and_recorded_runs_of_one_table_are_told_apart(
+    result: CampaignResult, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = shutil.copytree(result.folder, tmp_path / "little")
+    status = folder / "0512_dflash_r4" / "record" / "status.json"
+    status.write_text(json.dumps({**json.loads(status.read_text()), "origin": "measured"}))
+    points = tuple(replace(point, folder=folder / point.folder.name) for point in result.points)
+    mixed = replace(result, folder=folder, points=points)
+    assert [run["origin"] for run in document(mixed)["runs"]] == ["recorded", "measured", None]
+    summary(mixed)
+    told = "resolved and served: recorded in 0512_dflash_r8; measured in 0512_dflash_r4"
+    assert told in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,7 @@ def _run(point: PointResult, study: Study | None) -> dict[str, Any]:
         "folder": str(point.folder),
         "status": point.status,
         "outcome": point.outcome,
+        "origin": study.record.origin if study else None,  # of resolved and served: recorded or measured
         "running_requests": {
             "requested": study.asked if study else None,
             "resolved": study.resolved if study else None,
@@ -162,9 +164,24 @@ def summary(result: CampaignResult) -> None:
         if why:
             wrapped = textwrap.fill(why, console.width, initial_indent=_INDENT, subsequent_indent=_INDENT)
             console.print(Text(wrapped, style="dim"), soft_wrap=True, highlight=False)
+    origins = _origins(result, studies)
+    if origins:
+        console.print(Text(textwrap.fill(origins, console.width), style="dim"), soft_wrap=True, highlight=False)
     for problem in result.problems:
         console.print(Text.assemble(("problem: ", "red"), problem), soft_wrap=True)
     console.print(escape(report_line(result.index)), soft_wrap=True, highlight=False)
+
+
+def _origins(result: CampaignResult, studies: Mapping[str, Study]) -> str:
+    """'resolved and served: recorded', or which of them are recorded and which measured."""
+    held: dict[str, list[str]] = {}
+    for point in result.points:
+        if point.folder.name in studies:
+            held.setdefault(studies[point.folder.name].record.origin, []).append(point.name)
+    if not held:
+        return ""
+    told = [origin if len(held) == 1 else f"{origin} in {', '.join(names)}" for origin, names in held.items()]
+    return f"resolved and served: {'; '.join(told)}"
 
 
 def report_line(index: Path) -> str:
@@ -182,13 +199,14 @@ def _cells(cells: tuple[str, ...], widths: list[int], style: str) -> Text:
 
 def _row(point: PointResult, study: Study | None) -> tuple[tuple[str, ...], str]:
     """The cells and the reason why it did not get what was asked; "": it did."""
-    from ..show.run import served_cell
+    from ..show.run import partly_answered, served_cell
 
     if study is None:
         return (point.name, "-", "-", "-", in_words(point.outcome)), point.error or ""
     causes = [finding.cause for finding in study.diagnosis.findings if finding.severity != "notice"]
     figures = (_figure(study.asked), _figure(study.resolved), served_cell(study).printed)
-    return (point.name, *figures, in_words(point.outcome)), causes[0] if causes else ""
+    why = ": ".join(part for part in (partly_answered(study), *causes[:1]) if part)
+    return (point.name, *figures, in_words(point.outcome)), why
 
 
 def _figure(value: int | None) -> str:

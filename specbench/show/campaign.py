@@ -7,14 +7,14 @@ from pathlib import Path
 
 from ..errors import RecordError
 from ..reading.latency import load_name
-from ..reading.outcome import outcome_of, some_answered, tally
+from ..reading.outcome import outcome_of, tally
 from ..records.caveats import marks_set
 from ..records.listing import folder_in, read
 from ..records.record import RunRecord
 from ..studies.study import Collection, Missing, Study
 from .client import client_warning
 from .figures import amount_cell, outcome_cell
-from .run import served_cell
+from .run import partly_answered, served_cell
 from .shown import Cell, Shown, Value, joined, table
 from .story import first_sentence, main_finding, opening
 
@@ -95,9 +95,8 @@ def _row(study: Study, linked: bool) -> list[Value]:
 
 def _why(study: Study) -> str:
     """The first cause that cost something; before it how many were answered, where the outcome is silent about it."""
-    finding, found = main_finding(study), study.diagnosis
+    finding, some = main_finding(study), partly_answered(study)
     cause = first_sentence(finding.cause) if finding is not None else ""
-    some = some_answered(found.sent, found.answered) if study.outcome in ("served", "capped") else ""
     return f"{some}: {cause}" if some and cause else some or cause
 
 

@@ -57,7 +57,7 @@ def _sentence(study: Study) -> str:
     seen = seen if answered else "no request was sent (load-only run)"
     match study.outcome:
         case "served" | "capped" | "started":
-            some = some_answered(sent, answered)
+            some = partly_answered(study)
             end = f"; {some}" if some else ""
             return f"{asked}, {resolved}{',' if answered and served is not None else ';'} {seen}{end}."
         case "unanswered":
@@ -73,6 +73,12 @@ def _sentence(study: Study) -> str:
             return f"{asked}, none served: the server was not ready in time."
         case _:
             return f"{asked}; the log ends before it tells how the run ended."
+
+
+def partly_answered(study: Study) -> str:
+    """'1 of 3 requests answered', where the word for the outcome is silent about it; else empty."""
+    found = study.diagnosis
+    return some_answered(found.sent, found.answered) if study.outcome in ("served", "capped") else ""
 
 
 def _reason(study: Study) -> str:
