@@ -399,6 +399,37 @@ def test_a_recorded_crash_breaks_the_streams_ends_the_log_and_the_process(tmp_pa
     assert replay.log.read_bytes() == (RECORDS / "nextn_r4_full" / "server.log").read_bytes()
 
 
+def test_tokens_that_came_before_a_recorded_crash_come_again(tmp_path: Path) -> None:
+    with playing("h200_nextn-4-full-card", tmp_path) as replay:
+        warmup, one, batch = steps("h200_nextn-4-full-card")
+        assert [got.error for got in (*drive(replay.url, warmup), *drive(replay.url, one))] == [None, None]
+        crashed = drive(replay.url, batch)
+        assert [got.error for got in crashed] == [
+            "the connection broke after 1 tokens: the server closed or refused it",
+            *["the connection broke after 0 tokens: the server closed or refused it"] * 3,
+        ]
+        assert [(got.marks, got.output_tokens) for got in crashed] == [([0.476487], 1), *[([], 0)] * 3]
+        assert replay.process.wait(10) != 0
+    path = RECORDS / "h200_nextn-4-full-card" / "server.log"
+    assert replay.log.read_bytes() == path.read_bytes()
+
+
+def test_requests_that_were_too_long_fail_as_they_did(tmp_path: Path) -> None:
+    """One was aborted after a chunk, one refused in an event: each of its kind, with the recorded log."""
+    recorded = steps("h200_too-long")
+    assert [len(step) for step in recorded] == [1, 1, 1]
+    with playing("h200_too-long", tmp_path) as replay:
+        fits, aborted, refused = (drive(replay.url, step)[0] for step in recorded)
+        assert replay.stop() == 0
+    assert (fits.error, fits.output_tokens) == (None, 64)
+    assert aborted.error is not None
+    assert aborted.error.startswith("aborted by the engine: Input length (19994 tokens) exceeds the maximum allowed")
+    assert (aborted.finish_reason, aborted.marks) == ("abort", [0.118742])
+    assert refused.error is not None
+    assert refused.error.startswith("error event in the stream: Requested token count exceeds the model's maximum")
+    assert replay.log.read_bytes() == record("h200_too-long").log_bytes()
+
+
 @pytest.mark.parametrize(
     ("name", "code", "last_words"),
     [

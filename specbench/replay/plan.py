@@ -113,6 +113,13 @@ class Plan:
         why = f"{ask.input_tokens}+{ask.max_new_tokens} tokens were not recorded, {step.words} is nearest"
         return self._of_step(step, ask, why)
 
+    def failure(self, ask: Ask) -> Answer | None:
+        """How this very request failed when it was recorded; None: it did not, or it was not recorded."""
+        if ask.index is None:  # another client: to ask would be to take the next recorded one
+            return None
+        answer = self.answer(ask)
+        return answer if isinstance(answer, Answer) and answer.exact and answer.error is not None else None
+
     def _of_the_same_load(self, ask: Ask) -> list[RecordedStep]:
         if ask.request_rate is not None:
             return [s for s in self.steps if s.request_rate == ask.request_rate]

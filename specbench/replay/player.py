@@ -20,6 +20,8 @@ from .timeline import Emission, timeline
 _UNKNOWN_CODE = 1
 #: At instant speed a crash waits this long for the other requests of its batch, so that all of them are in flight.
 _BATCH_WAIT_S = 1.0
+#: A break that comes together with the last tokens would take them from a client that has not read them yet.
+BREAK_AFTER_S = 0.05
 
 
 class Player:
@@ -31,7 +33,7 @@ class Player:
         self._exit_code = record.status.exit_code
         self._log = timeline(record.log_bytes(), record.requests(), record.status.marks, to_the_end=crashed)
         self.ready = False
-        self.crashing = False  # from here on nothing is answered any more
+        self.crashing = False  # from here on nothing is answered any more, but what came before the recorded crash
         self.driven: set[str] = set()  # recorded steps whose lines are being written
         #: The recorded server ended with the last line of its log, before it served anything.
         self.ends_with_its_log = record.status.status != "served" and not crashed
@@ -109,6 +111,7 @@ class Player:
         if self._speed is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._batch_in_flight.wait(), _BATCH_WAIT_S)
+            await asyncio.sleep(BREAK_AFTER_S)
         await self._play(self._log.steps.get(step, ()))
         await self.until(began, self._plan.crash_after_s)
         self.die()

@@ -27,10 +27,7 @@ from .answers import Limits, OpenAi, Route
 from .asking import Asked, BadRequestError, read_request
 from .itself import KEY, told
 from .plan import Answer, NotRecorded, Plan
-from .player import Player
-
-#: A break that comes together with the last tokens would take them from a client that has not read them yet.
-_BREAK_AFTER_S = 0.05
+from .player import BREAK_AFTER_S, Player
 
 
 class Replay:
@@ -158,13 +155,14 @@ class Replay:
             return web.json_response(answers.error_body(route, text, 400), status=400)
         began -= asked.on_the_way_s
         too_long = self._limits.refusal(asked.ask.input_tokens, asked.ask.max_new_tokens)
-        if too_long is not None:
+        failure = None if too_long is None else self._plan.failure(asked.ask)
+        if too_long is not None and failure is None:
             self._player.write_rest()  # where the recorded run sent its oversize requests
             if route == "generate" and asked.stream:
                 return await _whole_stream(request, answers.error_event(too_long))
             return web.json_response(answers.error_body(route, too_long, 400), status=400)
         room = self._limits.clamp(asked.ask.input_tokens, asked.ask.max_new_tokens)
-        answer = self._plan.answer(replace(asked.ask, max_new_tokens=room))
+        answer = failure or self._plan.answer(replace(asked.ask, max_new_tokens=room))
         if isinstance(answer, NotRecorded):
             return web.json_response(answers.error_body(route, answer.text, 422), status=422)
         self._player.drive(answer)
@@ -174,13 +172,16 @@ class Replay:
             return web.json_response(answers.error_body(route, text, answer.http_status), status=answer.http_status)
         if asked.stream:
             return await self._stream(request, route, asked, answer, began)
-        await self._live(began, answer.end_s)
+        await self._live(began, answer.end_s, answer, last=True)
         return web.json_response(self._whole(route, asked, answer))
 
-    async def _live(self, began: float, recorded_s: float) -> None:
-        """Waits; once the crash has begun nothing more is answered until the process is gone."""
+    async def _live(self, began: float, recorded_s: float, answer: Answer, *, last: bool = False) -> None:
+        """Waits; once the crash has begun nothing more is answered until the process is gone. Of the step that crashed
+        what was recorded still comes, up to the `last` of a request that broke.
+        """
         await self._player.until(began, recorded_s)
-        if self._player.crashing:
+        of_crash = answer.exact and answer.step == self._plan.crash_step
+        if self._player.crashing and not (of_crash and (answer.error is None or not last)):
             await asyncio.Event().wait()
 
     async def _stream(
@@ -193,14 +194,14 @@ class Replay:
             await response.write(openai.chunk(0, None, first=True))
         total, last = 0, len(answer.chunks) - 1
         for place, (at_s, tokens) in enumerate(answer.chunks):
-            await self._live(began, at_s)
+            await self._live(began, at_s, answer)
             total += tokens
             if openai is None:
                 meta_info = _meta_info(asked, answer, at_s, total, final=place == last)
                 await response.write(answers.event(answers.native(total, meta_info)))
             else:
                 await response.write(openai.chunk(tokens, None))
-        await self._live(began, answer.end_s)
+        await self._live(began, answer.end_s, answer, last=True)
         if openai is not None and answer.chunks:
             await response.write(openai.chunk(0, answer.finish_reason))
             if asked.include_usage:
@@ -210,13 +211,15 @@ class Replay:
     async def _end_of_stream(
         self, request: web.Request, response: web.StreamResponse, answer: Answer
     ) -> web.StreamResponse:
-        """As recorded: complete, with an error event, without a token, or broken in the middle."""
-        if answer.error is None:
+        """As recorded: complete (of an aborted request too), with an error event, without a token, or broken in the
+        middle.
+        """
+        if answer.error is None or answer.finish_reason == "abort":
             await response.write(answers.DONE)
         elif answer.error.startswith(ERROR_EVENT):
             await response.write(answers.error_event(answer.error.removeprefix(ERROR_EVENT)) + answers.DONE)
         elif answer.chunks and request.transport is not None:
-            await asyncio.sleep(_BREAK_AFTER_S)
+            await asyncio.sleep(BREAK_AFTER_S)
             request.transport.close()
             return response
         await response.write_eof()
