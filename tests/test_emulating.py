@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench import show
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
@@ -24,6 +25,7 @@ from specbench.records.caveats import marks_set
 from specbench.records.record import RunRecord
 from specbench.running.recorded import as_recorded
 from specbench.running.run import run as run_once
+from specbench.studies.study import study
 from specbench.units import GIB, MIB, gib_text_to_quantity
 
 RECORDS = Path(__file__).parent / "records"
@@ -164,6 +166,15 @@ def test_without_a_fraction_the_default_of_the_emulated_card_is_passed() -> None
     )
 
 
+def test_the_room_outside_the_budget_is_that_of_the_free_memory() -> None:
+    found = settings(run()).emulation
+    # 139.1937 - 94.3065; the totals of the two cards differ by 44.81
+    assert found.not_emulated[0].startswith(
+        "room outside the budget: H200 has 44.89 GiB more for graphs and activations, so that RTX PRO 6000 can run out"
+    )
+    assert found.room_bytes == pytest.approx(44.8872 * GIB, rel=1e-5)
+
+
 def test_defaults_that_differ_are_told() -> None:
     same = settings(run()).emulation.not_emulated
     assert not [text for text in same if text.startswith("the default of")]
@@ -197,6 +208,15 @@ def test_the_larger_cards_room_outside_the_budget_is_expected(emulated_record) -
     slack = of_record(emulated_record("0512_dflash_r4_exact")).reconciliation.of("slack", "config")[0]
     # the engine logs 62.47 GiB free when the last pool stands; an RTX PRO 6000 would have 44.89 GiB less
     assert (slack.observed, slack.verdict) == (gib_text_to_quantity("62.47").bytes, "match")
+
+
+def test_a_prediction_that_is_moved_to_the_larger_card_says_so(emulated_record) -> None:
+    table = str(show.reconciliation(study(emulated_record("0512_dflash_r4_exact").folder)))
+    (slack,) = [line for line in table.partition("From four sides")[0].splitlines() if line.startswith("slack")]
+    assert slack.count("(on the H200 that is there)") == 1
+    assert table.count("that is there") == 1
+    plain = str(show.reconciliation(study(RECORDS / "0512_dflash_r4_exact")))
+    assert "that is there" not in plain
 
 
 def test_remedies_name_the_fraction_of_the_emulated_card(emulated_record) -> None:

@@ -29,7 +29,7 @@ def reconciliation(study: Study) -> Shown:
             [
                 Cell(text=any_row.term, title=_MEANINGS[any_row.term]),
                 _rank_text(ranks),
-                interval_cell(config.predicted if config else None, any_row.unit),
+                _predicted_cell(config, any_row.unit, study),
                 interval_cell(measured.predicted if measured else None, any_row.unit),
                 amount_cell(any_row.observed, any_row.unit),
                 _outside(best),
@@ -81,6 +81,15 @@ def four_sides(study: Study) -> Shown:
     return joined([shown, *(paragraph(f"The engine contradicts itself: {text}.", tone="bad") for text in differ)])
 
 
+def _predicted_cell(row: Row | None, unit: str, study: Study) -> Cell:
+    """What is left beside an emulated budget is compared on the larger card, which it says."""
+    cell = interval_cell(row.predicted if row else None, unit)
+    if row is None or row.predicted is None or (row.term, row.basis) != ("slack", "config"):
+        return cell
+    emulation = study.diagnosis.budgets["config"].emulation
+    return cell if emulation is None else dataclasses.replace(cell, below=f"on the {emulation.host} that is there")
+
+
 def _told_cell(told: Told | None, unit: str, *, unknown: str = "not told") -> Cell:
     if told is None:
         return Cell(text=unknown, tone="muted")
@@ -105,7 +114,7 @@ def reconciliation_verdict(study: Study) -> Shown:
         [
             row.term,
             row.rank or "-",
-            interval_cell(row.predicted, row.unit),
+            _predicted_cell(row, row.unit, study),
             amount_cell(row.observed, row.unit),
             row.verdict,
         ]

@@ -84,7 +84,7 @@ def emulation(
         card_free_bytes=small,
         host_free_bytes=real,
         host_source=source,
-        not_emulated=_not_emulated(config, rule, host, card),
+        not_emulated=_not_emulated(config, rule, host, card, room_bytes=real - small),
     )
 
 
@@ -110,8 +110,9 @@ def _host_free(host: GpuSpec, ranks: int, now: int | None) -> tuple[int, str]:
     return now - own, f"{format_gib(now)} free by NVML now, less {format_gib(own)} that the engine's processes take"
 
 
-def _not_emulated(config: RunConfig, rule: Rule, host: GpuSpec, card: GpuSpec) -> tuple[str, ...]:
-    more = format_gib(host.total_bytes - card.total_bytes)
+def _not_emulated(config: RunConfig, rule: Rule, host: GpuSpec, card: GpuSpec, room_bytes: int) -> tuple[str, ...]:
+    """`room_bytes`: what of `host` is free before loading beyond what is of `card`; totals differ by something else."""
+    more = format_gib(room_bytes)
     room = f"room outside the budget: {host.words} has {more} more for graphs and activations"
     found = [
         f"{room}, so that {card.words} can run out of memory where this does not",
