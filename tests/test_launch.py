@@ -104,7 +104,7 @@ def test_a_server_that_dies_while_serving_is_crashed(tmp_path: Path) -> None:
     asked = stand_in(tmp_path, after="time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)")
     with launch(asked, log_path=tmp_path / "server.log") as server:
         assert server.ready
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while server.alive:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -215,7 +215,7 @@ def test_the_death_of_the_launching_process_ends_the_server(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", program, asked.model_dump_json(), str(log)], timeout=60, check=False)
     assert done.returncode == -9
     worker = worker_of(log)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while psutil.pid_exists(worker):
         assert time.monotonic() < deadline, "a worker outlived the kernel"
         time.sleep(0.05)
@@ -311,12 +311,12 @@ def test_the_end_of_the_supervisor_is_a_crash_and_leaves_no_worker(
         assert server.ready
         workers = [psutil.Process(int(line.split()[1])) for line in log.read_text().splitlines()]
         os.kill(server._supervisor.pid, number)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while server.alive:
             assert time.monotonic() < deadline
             time.sleep(0.02)
     assert len(workers) == 2
-    _, alive = psutil.wait_procs(workers, timeout=5)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []
     end = server.ending(900.0)
     assert (end.status, end.exit_code, end.reason) == ("crashed", None, reason)

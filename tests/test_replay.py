@@ -242,13 +242,13 @@ class Playing:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str, method: str = "GET", body: Any = None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         with contextlib.closing(connection):
             connection.request(method, path, None if body is None else json.dumps(body))
             response = connection.getresponse()
             return response.status, response.read().decode()
 
-    def wait_ready(self, timeout_s: float = 20.0) -> None:
+    def wait_ready(self, timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError):
@@ -259,7 +259,7 @@ class Playing:
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(10)
+        return self.process.wait(60)
 
 
 @contextlib.contextmanager
@@ -271,7 +271,7 @@ def playing(name: str, tmp_path: Path, speed: str = "instant") -> Iterator[Playi
     finally:
         if replay.process.poll() is None:
             replay.process.kill()
-        replay.process.wait(10)
+        replay.process.wait(60)
 
 
 def drive(url: str, asked: Sequence[RequestTrace], *, at_once: bool = True) -> list[Received]:
@@ -342,7 +342,7 @@ def test_at_a_speed_chunks_come_at_their_recorded_time_divided_by_it(tmp_path: P
         assert replay.stop() == 0
     finally:
         replay.process.kill()
-        replay.process.wait(10)
+        replay.process.wait(60)
 
 
 def test_recorded_failures_are_failures_again(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_recorded_crash_breaks_the_streams_ends_the_log_and_the_process(tmp_pa
         assert [got.http_status for got in crashed] == [200] * 4
         assert [got.chunks for got in crashed] == [[]] * 4
         assert all(got.error and got.error.startswith("the connection broke after 0 tokens") for got in crashed)
-        assert replay.process.wait(10) == 1  # the code was not recorded
+        assert replay.process.wait(60) == 1  # the code was not recorded
         after = drive(replay.url, seq, at_once=False)
         assert {got.error for got in (*crashed, *after)} == {
             "the connection broke after 0 tokens: the server closed or refused it"
@@ -409,7 +409,7 @@ def test_tokens_that_came_before_a_recorded_crash_come_again(tmp_path: Path) -> 
             *["the connection broke after 0 tokens: the server closed or refused it"] * 3,
         ]
         assert [(got.marks, got.output_tokens) for got in crashed] == [([0.476487], 1), *[([], 0)] * 3]
-        assert replay.process.wait(10) != 0
+        assert replay.process.wait(60) != 0
     path = RECORDS / "h200_nextn-4-full-card" / "server.log"
     assert replay.log.read_bytes() == path.read_bytes()
 
@@ -541,7 +541,7 @@ def test_a_missing_record_is_two_lines_and_code_2(tmp_path: Path) -> None:
         [sys.executable, "-m", "specbench.replay", str(tmp_path), "--port", "1"],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 2

@@ -305,7 +305,7 @@ def test_what_a_server_tells_of_itself_has_bounds_and_is_checked(
         def __init__(self) -> None:
             self.notes: list[str] = []
 
-        def get(self, path: str, timeout_s: float = 20.0) -> fetch.Fetched:
+        def get(self, path: str, timeout_s: float = 120.0) -> fetch.Fetched:
             return answers[path]
 
     server = Told()
@@ -401,7 +401,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path: Path, numb
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == (143 if number == signal.SIGTERM else -number)
-    _, alive = psutil.wait_procs(tree, timeout=10)
+    _, alive = psutil.wait_procs(tree, timeout=60)
     assert alive == []
     assert not (tmp_path / "run" / "record").exists()
     assert list((tmp_path / "run").glob("*")) == []

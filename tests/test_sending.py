@@ -89,7 +89,7 @@ def counting(takes_s: float = 0.02) -> Iterator[Counting]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield server
     finally:
@@ -185,13 +185,13 @@ def test_progress_is_told_from_0_to_all() -> None:
 
 
 def test_a_cancelled_workload_ends_soon_with_what_it_has() -> None:
-    asked = config(input_tokens=[8], output_tokens=1, concurrency=[1], requests=200, warmup=0)
+    asked = config(input_tokens=[8], output_tokens=1, concurrency=[1], requests=2000, warmup=0)
     cancel = threading.Event()
     with counting(0.05) as server:
         began = time.monotonic()
         sent = send(asked, server.url, cancel=cancel, progress=lambda _, done, __: cancel.set() if done == 2 else None)
-    assert time.monotonic() - began < 5  # 200 requests would take 10 s
-    assert 2 <= len(sent.traces) < 50
+    assert time.monotonic() - began < 60  # 2,000 requests would take 100 s
+    assert 2 <= len(sent.traces) < 500
 
 
 def test_a_dead_server_makes_every_request_a_failure() -> None:
