@@ -15,6 +15,7 @@ from specbench.diagnose.diagnosis import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines.sglang.server_info import read
 from specbench.judging.sides import Sides, sides
+from specbench.reading.rank_gpus import Cards, cards
 from specbench.records.record import RunRecord
 from specbench.studies.study import study
 from specbench.units import GIB
@@ -154,13 +155,67 @@ def test_ranks_have_rows_of_their_own_and_only_the_first_answers() -> None:
     assert seen.of("weights", "TP1").log.value == round(25.62 * GIB)
 
 
+def two_cards(tmp_path: Path, **env: Any) -> RunRecord:
+    """The TP2 record as if both cards had been sampled: GPU 1 holds 1 GiB more than GPU 0."""
+    shutil.copytree(RECORDS / "tp2_dflash_r8", tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "env.json").read_text())
+    (tmp_path / "run" / "env.json").write_text(json.dumps({**told, **env}))
+    head, *rows = (tmp_path / "run" / "gpu.csv").read_text().splitlines()
+    columns = head.split(",")
+    gpu, used = columns.index("gpu"), columns.index("used_bytes")
+    lines = [head]
+    for row in rows:
+        cells = row.split(",")
+        lines.append(row)
+        other = [*cells]
+        other[gpu], other[used] = "1", str(int(cells[used]) + GIB)
+        lines.append(",".join(other))
+    (tmp_path / "run" / "gpu.csv").write_text("\n".join(lines) + "\n")
+    return RunRecord.open(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, {"TP0": "0", "TP1": "1"}),
+        ({"server_gpus": [1, 0]}, {"TP0": "1", "TP1": "0"}),
+        ({"inherited_environment": {"CUDA_VISIBLE_DEVICES": "1,0"}}, {"TP0": "1", "TP1": "0"}),
+        ({"inherited_environment": {"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a"}}, {}),
+        ({"server_gpus": [1, 2]}, {"TP0": "1"}),
+    ],
+)
+def test_each_rank_has_the_samples_of_its_own_card(
+    tmp_path: Path, env: dict[str, Any], expected: dict[str, str]
+) -> None:
+    seen = of_record(two_cards(tmp_path, **env)).sides
+    assert seen is not None
+    told = {row.rank: row.nvml.source for row in seen.rows if row.name == "before_start" and row.nvml is not None}
+    assert told == {rank: f"NVML, GPU {gpu}, before the start" for rank, gpu in expected.items()}
+    assert (seen.not_sampled is None) == (len(expected) == 2)
+
+
+def test_a_rank_alone_in_the_log_is_not_taken_for_the_first(tmp_path: Path) -> None:
+    """TP0 died before its pools: what /server_info and GPU 0 tell is not of TP1."""
+    record = two_cards(tmp_path)
+    seen = of_record(record)
+    pools = dataclasses.replace(seen.pools, ranks=tuple(one for one in seen.pools.ranks if one.rank == "TP1"))
+    other = sides(seen.budgets["measured"], pools, seen.log, record.server_info(), cards(record, ("TP1",)))
+    assert other.of("weights", "TP1").server_info is None
+    assert other.of("before_start", "TP1").nvml.source == "NVML, GPU 1, before the start"
+
+
+def test_cards_that_were_not_sampled_are_told_on_the_page() -> None:
+    text = show.four_sides(study(RECORDS / "tp4_dflash_r8")).text
+    assert "NVML tells nothing of a rank: the GPU of rank TP1 was not sampled (NVML every 0.5 s, first GPU only" in text
+
+
 def test_contradictions_of_the_engine_are_told() -> None:
     record = RunRecord.open(RECORDS / "dflash_r8")
     info = json.loads(json.dumps(record.server_info()))
     info["max_total_num_tokens"] = 200_000
     info["internal_states"][0]["memory_usage"]["weight"] = 52.0
     seen = of_record(record)
-    other = sides(seen.budgets["measured"], seen.pools, seen.log, info, record.gpu_samples(), record.env)
+    other = sides(seen.budgets["measured"], seen.pools, seen.log, info, cards(record, ("",)))
     assert other.disagreements == (
         "weights: 51.05 GiB (log line 25), 52.00 GiB (/server_info memory_usage.weight (target alone))",
         "kv_tokens: 158,177 (log, KV pool), 200,000 (/server_info max_total_num_tokens)",
@@ -176,7 +231,7 @@ def test_of_several_ranks_the_least_pool_is_that_of_the_server() -> None:
         for pools in seen.pools.ranks
     )
     pools = dataclasses.replace(seen.pools, ranks=ranks)
-    other = sides(seen.budgets["measured"], pools, seen.log, record.server_info(), (), record.env)
+    other = sides(seen.budgets["measured"], pools, seen.log, record.server_info(), Cards(samples={}))
     assert (other.of("state_slots").log.value, other.of("kv_tokens").log.value) == (46, 753_000)
     assert other.disagreements == (
         "state_slots: 46 (log, state pool), 47 (/server_info max_mamba_cache_size)",

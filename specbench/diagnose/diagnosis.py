@@ -19,16 +19,17 @@ from ..engines.sglang import logs
 from ..errors import LogFormatError, RecordError, SpecbenchError
 from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
-from ..judging.sides import sides
+from ..judging.sides import ranks_of, sides
 from ..lifecycle.ending import classify
 from ..paths import resolve
 from ..reading.freeread import MeasuredOffsets, read_free
 from ..reading.outcome import outcome_of, tally
 from ..reading.pools import report
+from ..reading.rank_gpus import cards
 from ..records.caveats import marks, on_cpu
 from ..records.listing import run_folders
 from ..records.record import RunRecord, has_record
-from ..records.types import GpuSample, MetricSample, RequestTrace
+from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Origin, Status
 from ..units import counted
 from .case import Case
@@ -94,7 +95,7 @@ def of_record(record: RunRecord) -> Diagnosis:
         metrics=_metrics(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
-    seen = sides(case.budget, pools, log, record.server_info(), _samples(record), record.env)
+    seen = sides(case.budget, pools, log, record.server_info(), cards(record, ranks_of(pools)))
     return dataclasses.replace(found, sides=seen, emulation=_emulated(case, record.env.get("emulation")))
 
 
@@ -111,14 +112,6 @@ def _emulated(case: Case, recorded: object) -> Emulated | None:
         asked_source=budget.emulation.asked_source,
         passed=told if isinstance(told, float) else passed(case.config, case.pools),
     )
-
-
-def _samples(record: RunRecord) -> tuple[GpuSample, ...]:
-    """A damaged table of samples costs NVML's side, not the diagnosis."""
-    try:
-        return record.gpu_samples()
-    except RecordError:
-        return ()
 
 
 def _metrics(record: RunRecord) -> tuple[MetricSample, ...]:

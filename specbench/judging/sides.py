@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ..budget_types import MemoryBudget
 from ..engines.contract import PoolReport, RankPools, ServerLog
 from ..engines.sglang.server_info import NAMES, ServerInfo, read
+from ..reading.rank_gpus import Cards
 from ..records.types import GpuSample
 from ..terms import TERMS, Limit, Role, Term
 from ..units import GIB, Interval, Quantity, format_gib
@@ -64,6 +65,7 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
     rows: tuple[Side, ...]
+    not_sampled: str | None = None  # why NVML tells nothing of a rank
 
     @property
     def disagreements(self) -> tuple[str, ...]:
@@ -82,21 +84,23 @@ def sides(
     report: PoolReport,
     log: ServerLog,
     info: Mapping[str, Any] | None,
-    samples: Sequence[GpuSample],
-    env: Mapping[str, Any],
+    cards: Cards,
 ) -> Sides:
-    """`budget`: on the better basis. `env`: of the record, for the GPUs that the server used."""
+    """`budget`: on the better basis. /server_info answers for the first rank."""
     told = None if info is None else read(info)
-    ranks = tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
-    cards = _cards(samples, env)
     rows: list[Side] = []
-    for place, rank in enumerate(ranks):
+    for rank in ranks_of(report):
         mine = {pools.role: pools for pools in report.ranks if pools.rank == rank}
-        card = cards[place] if place < len(cards) else None
-        terms = list(_terms(budget, mine, rank, told if place == 0 else None))
-        rows += [*terms, *_totals(budget, rank, log, terms, card, told if place == 0 else None)]
+        answers = told if rank in ("", "TP0") else None
+        terms = list(_terms(budget, mine, rank, answers))
+        rows += [*terms, *_totals(budget, rank, log, terms, cards.samples.get(rank), answers)]
     rows += _limits(budget, report, log, told)
-    return Sides(rows=tuple(rows))
+    return Sides(rows=tuple(rows), not_sampled=cards.missing)
+
+
+def ranks_of(report: PoolReport) -> tuple[str, ...]:
+    """The ranks that logged pools; one without a name where none did."""
+    return tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
 
 
 # ── terms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,18 +246,6 @@ def _serving(card: Sequence[GpuSample]) -> list[GpuSample]:
         return []
     last = next((place for place in range(first, len(card)) if card[place].phase in _STOPPED), len(card))
     return list(card[first:last])
-
-
-def _cards(samples: Sequence[GpuSample], env: Mapping[str, Any]) -> list[list[GpuSample]]:
-    """Samples per GPU that the server used, in the order of its ranks."""
-    memory = env.get("gpu_memory")
-    uses = memory.get("before") if isinstance(memory, dict) else None
-    used = {use.get("gpu") for use in uses if isinstance(use, dict)} if isinstance(uses, list) and uses else None
-    found: dict[int, list[GpuSample]] = {}
-    for sample in samples:
-        if used is None or sample.gpu in used:
-            found.setdefault(sample.gpu, []).append(sample)
-    return [found[gpu] for gpu in sorted(found)]
 
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

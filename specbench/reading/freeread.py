@@ -22,9 +22,10 @@ from ..engines.sglang.metrics import AVAILABLE_AFTER_START
 from ..errors import RecordError
 from ..records.record import RunRecord
 from ..units import GIB, Interval, Quantity, format_gib
-from .freeread_rank import Rank, UnknownError
+from .freeread_rank import Rank
 from .gputrace import Trace
 from .pools import report as pool_report
+from .rank_gpus import UnknownError, gpu_of_rank
 
 #: Said of a record in a sentence.
 _UNTIMED = (
@@ -95,12 +96,11 @@ def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
     capture = record.env.get("capture")
     if not isinstance(capture, Mapping) or not capture.get("memory_watched"):
         raise UnknownError("GPU memory was not sampled closely enough while the server started")
-    if record.config.parallel.pp_size > 1:
-        raise UnknownError("pipeline stages: which GPU a rank has is not known")
     if not pools.pre or not pools.post:
         raise UnknownError("the log does not print the free memory before and after loading")
     samples = record.gpu_samples()
-    gpus = _gpus(record, sorted({sample.gpu for sample in samples}), list(pools.post))
+    sampled = sorted({sample.gpu for sample in samples})
+    gpus = {rank: gpu_of_rank(record, sampled, rank) for rank in pools.post}
     unrounded = next((s.value for s in record.metric_samples() if s.name == AVAILABLE_AFTER_START), None)
     ranks = [
         Rank(rank, Trace(samples, gpu), arrivals, log, unrounded if rank in ("", "TP0") else None).found()
@@ -121,34 +121,6 @@ def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
             f"sized; {checked} figures of the engine agree"
         ),
     )
-
-
-def _gpus(record: RunRecord, seen: Sequence[int], ranks: Sequence[str]) -> dict[str, int]:
-    """Rank -> GPU. On one machine tensor-parallel rank n has the n-th visible GPU."""
-    if not seen:
-        raise UnknownError(f"no GPU was sampled: {record.env.get('gpu_telemetry')}")
-    visible = record.config.engine.env.get("CUDA_VISIBLE_DEVICES", _inherited(record))
-    if visible is None:
-        listed = list(seen)
-    elif all(part.strip().isdecimal() for part in visible.split(",")):
-        listed = [int(part) for part in visible.split(",")]
-    elif len(seen) == 1:
-        listed = list(seen)
-    else:
-        raise UnknownError("CUDA_VISIBLE_DEVICES names GPUs in another way than by number")
-    found = {}
-    for rank in ranks:
-        number = rank.removeprefix("TP") if rank else "0"
-        if not number.isdecimal() or int(number) >= len(listed) or listed[int(number)] not in seen:
-            raise UnknownError(f"which GPU rank {rank or '0'} has is not known")
-        found[rank] = listed[int(number)]
-    return found
-
-
-def _inherited(record: RunRecord) -> str | None:
-    variables = record.env.get("inherited_environment")
-    value = variables.get("CUDA_VISIBLE_DEVICES") if isinstance(variables, Mapping) else None
-    return value if isinstance(value, str) else None
 
 
 def _moved(interval: Interval, by: int) -> Interval:

@@ -14,6 +14,7 @@ from ..engines.contract import ServerLog
 from ..records.types import LogArrival
 from ..units import GIB, MIB, Interval, Quantity
 from .gputrace import Level, Trace
+from .rank_gpus import UnknownError
 
 #: From the reading of free memory to the line about it: two calls to the driver and the writing of a line.
 _READ_TO_LINE_S = 0.02
@@ -29,10 +30,6 @@ _BESIDE_STATE, _BESIDE_KV = 64 * MIB, 256 * MIB
 _STEP_S, _RESTS_S = 0.004, 0.05
 #: Memory is allocated by 2 MiB: what is less than this is a difference of counting, not an allocation in between.
 _COUNTING = MIB
-
-
-class UnknownError(Exception):
-    """Why nothing is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

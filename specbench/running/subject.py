@@ -132,9 +132,10 @@ class StartedEngine(Subject):
         )
 
     def environment(self, server: Server | Attached, gpu_telemetry: str) -> dict[str, Any]:
-        return environment(
+        told = environment(
             self.config, server.argv, gpu_telemetry, server.gpu_memory, None, self.checked, self._emulated
         )
+        return {**told, "server_gpus": None if self._gpus is None else list(self._gpus)}
 
 
 class StartedReplay(Subject):

@@ -59,7 +59,7 @@ def four_sides(study: Study) -> Shown:
     if found is None or not found.rows:
         return Shown("", "")
     origin = study.record.origin
-    on = "logged free memory" if study.basis == "measured" else "the configuration"
+    on = measured_words(study) if study.basis == "measured" else "from the configuration"
     sampled = not study.record.replayed or any(side.nvml is not None for side in found.rows)
     rows: list[list[Value]] = [
         [
@@ -71,14 +71,17 @@ def four_sides(study: Study) -> Shown:
         ]
         for side in found.rows
     ]
-    headers = ["term", "rank", f"predicted (from {on})"]
+    headers = ["term", "rank", f"predicted ({on})"]
     headers += [f"{name} ({origin})" for name in ("log", "/server_info", "NVML")]
     shown = table(headers, rows, caption="From four sides: GiB per rank or counts, each with its source")
+    parts = [shown]
+    if found.not_sampled is not None and sampled:
+        parts.append(paragraph(f"NVML tells nothing of a rank: {found.not_sampled}."))
     differ = (*found.disagreements, *study.diagnosis.pools.disagreements)
     if not differ:
         agreed = any(side.log is not None and side.server_info is not None for side in found.rows)
-        return joined([shown, paragraph("The log and /server_info agree.")] if agreed else [shown])
-    return joined([shown, *(paragraph(f"The engine contradicts itself: {text}.", tone="bad") for text in differ)])
+        return joined([*parts, paragraph("The log and /server_info agree.")] if agreed else parts)
+    return joined([*parts, *(paragraph(f"The engine contradicts itself: {text}.", tone="bad") for text in differ)])
 
 
 def _predicted_cell(row: Row | None, unit: str, study: Study) -> Cell:
@@ -99,8 +102,7 @@ def _told_cell(told: Told | None, unit: str, *, unknown: str = "not told") -> Ce
 def measured_words(study: Study) -> str:
     """What a prediction on the measured basis rests on."""
     budget = study.diagnosis.budgets.get("measured")
-    watched = budget is not None and budget.free.watched
-    return "from free memory that NVML measured in this start" if watched else "from logged free memory"
+    return f"from {budget.free.words}" if budget is not None else "from logged free memory"
 
 
 def _outside(row: Row) -> Cell:
