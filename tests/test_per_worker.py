@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from specbench.budget.predict import predict
 from specbench.cli import app
 from specbench.configuration.config import RunConfig
+from specbench.diagnose.diagnosis import of_log
+from specbench.diagnose.remedies import Situation, remedies
 from specbench.engines.sglang.per_worker import requests_of_worker
 from specbench.params import load_run
 from specbench.studies.study import study
@@ -62,6 +66,27 @@ def test_a_worker_that_resolves_its_share_is_not_capped(tmp_path: Path) -> None:
     assert (found.asked, found.wanted, found.resolved, found.outcome) == (8, 4, 4, "started")  # nothing was sent
     assert found.diagnosis.findings == ()
     assert {budget.verdict for budget in found.diagnosis.budgets.values()} == {"serves"}
+
+
+def test_a_bare_log_of_two_workers_is_that_of_two_gpus() -> None:
+    """Without data-parallel attention each worker is a copy of the model on a GPU of its own."""
+    log = (RECORDS / "0512_dflash_r4" / "server.log").read_text()
+    assert "dp_size=1" in log
+    found = of_log(io.BytesIO(log.replace("dp_size=1", "dp_size=2").encode()), name="two")
+    assert found.config is not None
+    assert (found.config.parallel.dp_size, found.config.gpu.count) == (2, 2)
+    assert {budget.verdict for budget in found.budgets.values()} <= {"serves", "capped"}
+
+
+def test_remedies_with_more_gpus_count_the_copies() -> None:
+    """dflash-8 on two plain workers of 0.5.16, each asked for 8: one card each runs 1, two cards each run all."""
+    config = run("0.5.16", PLAIN).replace({"memory.max_running_requests": 8})
+    budget = predict(config)
+    assert budget.verdict == "capped"
+    found = remedies(
+        Situation(config=config, budget=budget, free=None, wanted_requests=8, passed_fraction=None, graphs_bytes=0)
+    )
+    assert {"parallel.tp_size": 2, "gpu.count": 4} in [remedy.set for remedy in found]
 
 
 def test_a_dry_run_counts_by_worker_what_is_predicted_and_what_is_asked(tmp_path: Path) -> None:

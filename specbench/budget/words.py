@@ -88,14 +88,13 @@ def _idle(case: Case) -> str | None:
     """A sentence when there are more GPUs than ranks."""
     config = case.settings.config
     parallel, gpus = config.parallel, config.gpu.count
-    servers = 1 if parallel.enable_dp_attention else parallel.dp_size
-    idle = gpus - parallel.tp_size * parallel.pp_size * servers
+    idle = gpus - parallel.gpus
     if idle <= 0:
         return None
     stay = "1 GPU stays" if idle == 1 else f"{idle} GPUs stay"
     return (
         f"{stay} idle: gpu.count is {gpus}, and the server uses {gpus - idle} "
-        f"(tp {parallel.tp_size} × pp {parallel.pp_size} × dp {servers})."
+        f"(tp {parallel.tp_size} × pp {parallel.pp_size} × dp {parallel.replicas})."
     )
 
 

@@ -141,6 +141,16 @@ class ParallelSection(Section):
         False, description="data-parallel attention: each attention then spans tp_size / dp_size ranks"
     )
 
+    @property
+    def replicas(self) -> int:
+        """Whole copies of the model: with data-parallel attention the dp ranks share one."""
+        return 1 if self.enable_dp_attention else self.dp_size
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the server takes, over all its hosts: one a rank."""
+        return self.tp_size * self.pp_size * self.replicas
+
 
 class SpeculativeSection(Section):
     algorithm: Text = Field(

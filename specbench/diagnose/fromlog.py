@@ -39,18 +39,18 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str) -> tuple[RunCon
     gpu = _gpu(pools, assumed)
     if model is None or version is None or gpu is None:
         return None, tuple(assumed)
-    parallel = _fields(ParallelSection, arguments)
     sections: dict[str, Any] = {
         "name": re.sub(r"[^A-Za-z0-9._+=-]", "_", label).lstrip("._+=-")[:80] or "log",
         "engine": {"version": version, "allow_refused": True},
         "model": model,
-        "gpu": {"name": gpu, "count": _count(parallel)},
-        "parallel": parallel,
+        "gpu": {"name": gpu},
+        "parallel": _fields(ParallelSection, arguments),
         "speculative": _speculative(arguments, assumed),
         "memory": _memory(arguments),
     }
     try:
-        return RunConfig.model_validate(sections), tuple(assumed)
+        config = RunConfig.model_validate(sections)
+        return config.replace({"gpu.count": config.parallel.gpus}), tuple(assumed)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"]))
@@ -59,11 +59,6 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str) -> tuple[RunCon
 
 def _fields(section: type[ParallelSection | MemorySection], arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: arguments[name] for name in section.model_fields if arguments.get(name) is not None}
-
-
-def _count(parallel: Mapping[str, Any]) -> Any:
-    tp, pp = parallel.get("tp_size", 1), parallel.get("pp_size", 1)
-    return tp * pp if isinstance(tp, int) and isinstance(pp, int) else 1
 
 
 def _memory(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Situation:
 
     config: RunConfig
     budget: MemoryBudget  # on the better basis that there is
-    free: FreeMemory | None  # the logged free memory; None: only the configuration is known
+    free: FreeMemory | None  # as logged, or as NVML measured it; None: only the configuration is known
     wanted_requests: int
     passed_fraction: float | None  # on the command line of a server that emulates a smaller card; else None
     graphs_bytes: int  # as logged; 0 when not logged (then LEAST_SLACK_BYTES stands for them)
@@ -298,7 +298,7 @@ def _more_gpus(situation: Situation) -> Iterator[tuple[_Change, ...]]:
     parallel = situation.config.parallel
     yield tuple(
         _Change(
-            {"parallel.tp_size": size, "gpu.count": size * parallel.pp_size},
+            {"parallel.tp_size": size, "gpu.count": parallel.model_copy(update={"tp_size": size}).gpus},
             f"{size} GPUs: weights, state and scratch are split",
             situation.wanted_requests,
         )

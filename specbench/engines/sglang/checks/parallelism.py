@@ -13,14 +13,13 @@ from .refusal import Refusal
 
 def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     parallel, gpus = config.parallel, config.gpu.count
-    servers = 1 if parallel.enable_dp_attention else parallel.dp_size
-    needed = parallel.tp_size * parallel.pp_size * servers
-    if needed > gpus:
+    if parallel.gpus > gpus:
+        product = f"tp {parallel.tp_size} × pp {parallel.pp_size} × dp {parallel.replicas}"
         yield Refusal(
             key="gpu.count",
             value=gpus,
-            reason=f"{needed} GPUs are needed (tp {parallel.tp_size} × pp {parallel.pp_size} × dp {servers})",
-            allowed=f"{needed} or more, or fewer ranks",
+            reason=f"{parallel.gpus} GPUs are needed ({product})",
+            allowed=f"{parallel.gpus} or more, or fewer ranks",
         )
     if parallel.enable_dp_attention and parallel.dp_size == 1:
         yield Refusal(
