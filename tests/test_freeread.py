@@ -22,13 +22,15 @@ from typer.testing import CliRunner
 
 from specbench.cli import app
 from specbench.diagnose import diagnosis
+from specbench.engines.sglang import offsets
+from specbench.paths import DATA
 from specbench.reading.freeread import MeasuredOffsets, measured_offsets
 from specbench.reading.gputrace import Trace
 from specbench.reading.offset_rows import as_yaml, offset_rows
 from specbench.records import listing
 from specbench.records.record import RunRecord
 from specbench.records.types import GPU_COLUMNS, GpuSample
-from specbench.units import MIB, Interval
+from specbench.units import GIB, MIB, Interval
 
 UNTIMED = (
     "this record does not hold when each line of its log came (it was made before specbench timed log lines, or "
@@ -310,8 +312,8 @@ def test_recorded_samples_of_half_a_second_are_too_sparse(tmp_path: Path) -> Non
     assert told == "NVML was sampled with gaps of more than 0.1 s when memory was read"
 
 
-def test_records_become_rows_of_the_offsets_table(tmp_path: Path) -> None:
-    """Two starts that agree share a row; a reader is told why another has none."""
+def test_records_become_rows_of_the_offsets_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two starts that agree share a row, which the table takes as it is; a reader is told why another has none."""
     first, second = nospec(tmp_path / "a"), nospec(tmp_path / "b")
     told = offset_rows([first, second, RunRecord.open(RECORDS / "dflash_r8"), dflash(tmp_path / "c")])
     assert [proposal.row for proposal in told.proposals] == [
@@ -323,6 +325,7 @@ def test_records_become_rows_of_the_offsets_table(tmp_path: Path) -> None:
             "logged": {"pre": "139.13", "post": "88.07"},
             "pre": 0.06354,  # 65.07 MiB; the table's 0.06366 is that of other starts
             "post": 0.01513,
+            "beside": 0.00922,  # 139.13 - 88.07 = 51.06, less 51.05078 by the shapes
             "exact": True,
             "runs": 2,
             "fractions": 1,
@@ -336,6 +339,7 @@ def test_records_become_rows_of_the_offsets_table(tmp_path: Path) -> None:
             "logged": {"pre": "139.13", "post": "84.68"},
             "pre": 0.06354,
             "post": 0.10169,
+            "beside": 0.01836,  # 139.13 - 84.68 = 54.45, less 51.05078 and the draft's 3.38086
             "exact": True,
             "runs": 1,
             "fractions": 1,
@@ -346,6 +350,9 @@ def test_records_become_rows_of_the_offsets_table(tmp_path: Path) -> None:
     assert text.endswith(f"  # dflash_r8: no row: {UNTIMED}\n")
     rows = yaml.safe_load("rows:\n" + text)["rows"]
     assert rows == [proposal.row for proposal in told.proposals]
+    table = {**yaml.safe_load((DATA / "offsets.yaml").read_text(encoding="utf-8")), "rows": rows}
+    monkeypatch.setattr(offsets, "_table", lambda: table)
+    assert offsets.known_offsets("0.5.16", "DFLASH", 1, "h200").post.point == round(0.10169 * GIB)
 
 
 def test_the_command_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

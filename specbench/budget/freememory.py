@@ -64,7 +64,7 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
     ranks = config.parallel.tp_size * config.parallel.pp_size
     known, emulation = settings.gpu.free_before_load(ranks), settings.emulation
     offsets = known_offsets(settings.version, settings.algorithm, config.parallel.tp_size, config.gpu.name)
-    counted = _plus(weights, draft) if settings.rule.draft_loads_first else weights
+    counted = _loaded(settings, weights, draft)
 
     def at(logged: int, loaded: int, pre_offset: int, post_offset: int) -> tuple[int, int]:
         return logged + pre_offset, logged - loaded - offsets.beside - post_offset
@@ -91,6 +91,19 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
         weights=weights,
         draft_weights=draft,
     )
+
+
+def loading_beside(settings: Settings, logged_pre: int, logged_post: int) -> int | None:
+    """What loading took beyond the weights that the config's shapes give, by printed figures; None: no such weights."""
+    weights, draft = _weights(settings), _draft_weights(settings)
+    if weights is None or draft is None:
+        return None
+    return logged_pre - logged_post - _loaded(settings, weights, draft).point
+
+
+def _loaded(settings: Settings, weights: Interval, draft: Interval) -> Interval:
+    """Weights on a rank when the pools are sized: up to 0.5.13 the draft comes after them."""
+    return _plus(weights, draft) if settings.rule.draft_loads_first else weights
 
 
 def _emulated(settings: Settings, card: Interval, ranks: int) -> Interval:

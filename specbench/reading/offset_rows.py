@@ -13,6 +13,9 @@ from typing import Any
 
 import yaml
 
+from ..budget.freememory import loading_beside
+from ..configuration.config import RunConfig
+from ..engines.sglang.resolve import settings
 from ..records.record import RunRecord
 from ..speculative import canonical
 from ..units import GIB, MIB, Interval
@@ -84,6 +87,7 @@ def _proposal(group: list[tuple[RunRecord, MeasuredOffsets]]) -> Proposal:
             "logged": {"pre": _printed(found.logged_pre.bytes), "post": _printed(found.logged_post.bytes)},
             "pre": _gib(pres),
             "post": _gib(posts),
+            "beside": _beside(group[0][0].config, found),
             "exact": all(each.exact for _, each in group) and spread <= _AGREE,
             "runs": len(group),
             "fractions": len(fractions),
@@ -96,6 +100,12 @@ def _proposal(group: list[tuple[RunRecord, MeasuredOffsets]]) -> Proposal:
 def _printed(size_bytes: int) -> str:
     """As the log prints it."""
     return f"{size_bytes / GIB:.2f}"
+
+
+def _beside(config: RunConfig, found: MeasuredOffsets) -> float:
+    """0 where the shapes do not give the weights: then no prediction starts from them."""
+    size = loading_beside(settings(config), found.logged_pre.bytes, found.logged_post.bytes)
+    return 0.0 if size is None else round(size / GIB, 5)
 
 
 def _gib(offsets: list[Interval]) -> float:
