@@ -135,7 +135,11 @@ def test_the_fullest_of_the_gpus_used_decides() -> None:
 def test_a_card_in_use_is_told_and_not_taken_as_measured() -> None:
     found = emulating(run(), seen(IDLE - 3 * GIB))
     assert found.emulation == settings(run()).emulation
-    assert found.notes[1].startswith("other processes hold 3.00 GiB of a GPU before the start")
+    # 0.50814 × 3 GiB: the budget is a share of what is free
+    assert found.notes[1] == (
+        "other processes hold 3.00 GiB of a GPU before the start: the budget is 1.52 GiB smaller than that of "
+        "RTX PRO 6000 (0.5081 of it)"
+    )
 
 
 @pytest.mark.parametrize(("free", "total"), [((), TOTAL), ((90 * GIB,), 97_887 * MIB)])

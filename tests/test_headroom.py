@@ -57,6 +57,9 @@ MIXED = (card(0), card(1, total_mib=23_034))
         (config(), FOUR, {"CUDA_VISIBLE_DEVICES": "3"}, (3,)),
         (config(2), FOUR, {"CUDA_VISIBLE_DEVICES": "3, 1"}, (3, 1)),
         (config(), FOUR, {"CUDA_VISIBLE_DEVICES": "GPU-2a"}, (2,)),
+        # more GPUs than ranks: the others are not the server's
+        (config(4).replace({"parallel.tp_size": 2}), FOUR, {}, (0, 1)),
+        (config(4).replace({"parallel.tp_size": 2, "parallel.dp_size": 2}), FOUR, {}, (0, 1, 2, 3)),
         # what cannot be told: all of them count
         (config(2), FOUR, {"CUDA_VISIBLE_DEVICES": "1"}, None),
         (config(2), FOUR, {"CUDA_VISIBLE_DEVICES": "1,-1,2"}, None),

@@ -339,7 +339,10 @@ def test_missing_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "fits"),
-    [("0,1", True), ("1", False), ("", False), ("0,-1,1", False), ("MIG-a,MIG-b", True), ("GPU-1,GPU-2,GPU-3", True)],
+    [
+        *[("0,1", True), ("1", False), ("", False), ("0,-1,1", False), ("0,0", False), ("2,3", False), ("1,2", False)],
+        *[("MIG-a,MIG-b", True), ("GPU-1,GPU-2,GPU-3", True)],
+    ],
 )
 def test_gpus_that_are_hidden_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, fits: bool
@@ -377,6 +380,15 @@ def test_another_card_is_a_loud_note(
     else:
         assert len(notes) == 1
         assert notes[0].startswith(f"ANOTHER CARD: this machine has {name} ({mib:,} MiB); ")
+
+
+def test_a_card_that_the_server_does_not_see_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, H200, ("NVIDIA T400", 4096))
+    site = engine_folder(tmp_path, "0.5.16")
+    assert preflight(config(site, env={"CUDA_VISIBLE_DEVICES": "0"})).notes == ()
+    for env in ({}, {"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": "GPU-1"}):
+        (note,) = preflight(config(site, env=env)).notes
+        assert note.startswith("ANOTHER CARD: this machine has NVIDIA T400 (4,096 MiB); ")
 
 
 def test_without_the_nvml_package_gpus_are_unknown_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

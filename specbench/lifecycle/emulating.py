@@ -40,8 +40,9 @@ def emulating(config: RunConfig, probe: Probe | str | None = None) -> Emulating 
     held = 0 if free is None else in_use(load_gpu(config.gpu.name), free)
     if held:
         notes.append(
-            f"other processes hold {format_gib(held)} of a GPU before the start: by as much the budget is smaller than "
-            f"that of {emulation.card}"
+            f"other processes hold {format_gib(held)} of a GPU before the start: the budget is "
+            f"{format_gib(round(emulation.passed * held))} smaller than that of {emulation.card} "
+            f"({emulation.passed:.4f} of it)"
         )
     return Emulating(emulation=emulation, notes=tuple(notes))
 

@@ -18,7 +18,7 @@ from ..host import nvml
 from ..host.gpu_use import InUse, Probe, holders_words, in_use_words, only, read
 from ..specs import load_gpu
 from ..units import GIB, format_gib
-from .preflight import gpus_needed
+from .preflight import on_this_host
 
 #: The least that an engine's CUDA context and libraries take before the weights load (an H200: 0.67 GiB).
 _CONTEXT_LOW_BYTES = GIB // 4
@@ -53,7 +53,7 @@ def headroom(config: RunConfig, probe: Probe | str | None = None) -> Headroom:
 
 
 def gpus_of_server(config: RunConfig, seen: Sequence[InUse], environ: Mapping[str, str]) -> tuple[int, ...] | None:
-    """NVML indices of the GPUs that the engine will take; None: cannot be told, so all of them count.
+    """NVML indices of the GPUs that the engine will take, in the order of its ranks; None: not known, so all count.
 
     CUDA numbers what CUDA_VISIBLE_DEVICES leaves, by speed unless CUDA_DEVICE_ORDER says by bus, as NVML does.
     """
@@ -72,7 +72,7 @@ def gpus_of_server(config: RunConfig, seen: Sequence[InUse], environ: Mapping[st
     first, step = args.get("base_gpu_id", 0), args.get("gpu_id_step", 1)
     if not (same_order or names_uuids) or not isinstance(first, int) or not isinstance(step, int):
         return None
-    places = [first + number * step for number in range(gpus_needed(config))]
+    places = [first + number * step for number in range(on_this_host(config, config.parallel.gpus))]
     if step < 1 or not all(0 <= place < len(visible) for place in places):
         return None
     return tuple(visible[place] for place in places)

@@ -152,8 +152,9 @@ def _gpus(config: RunConfig) -> list[str]:
     state = machine.gpus()
     if state.is_unknown:
         return [f"GPUs could not be checked: {state.reason}"]
-    needed = gpus_needed(config)
-    usable = _usable(len(state.gpus), {**os.environ, **config.engine.env})
+    needed = on_this_host(config, config.gpu.count)
+    listed = _listed(len(state.gpus), {**os.environ, **config.engine.env})
+    usable = len(state.gpus) if listed is None else _usable(len(state.gpus), listed)
     if usable < needed:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in state.gpus))
         seen = (
@@ -164,30 +165,36 @@ def _gpus(config: RunConfig) -> list[str]:
             f"gpu.count: {needed} × {config.gpu.name} needed, {seen}{hidden}.\n"
             "Run it on a machine that has them, or play a recording (engine.replay); `specbench predict` needs no GPU."
         )
-    return _other_cards(config, state.gpus)
+    by_number = listed is not None and all(entry.isdecimal() for entry in listed)
+    return _other_cards(config, [gpu for gpu in state.gpus if not by_number or str(gpu.index) in (listed or ())])
 
 
-def gpus_needed(config: RunConfig) -> int:
-    """GPUs of this host: a server over several nodes has its share here."""
+def on_this_host(config: RunConfig, gpus: int) -> int:
+    """Of a server's GPUs: one over several nodes has its share here."""
     nodes = server_args(config).get("nnodes")
-    return math.ceil(config.gpu.count / nodes) if isinstance(nodes, int) and nodes > 1 else config.gpu.count
+    return math.ceil(gpus / nodes) if isinstance(nodes, int) and nodes > 1 else gpus
 
 
-def _usable(count: int, env: Mapping[str, str]) -> int:
+def _listed(count: int, env: Mapping[str, str]) -> list[str] | None:
+    """What CUDA_VISIBLE_DEVICES leaves, of `count` GPUs; None: it is not set, so all."""
     listed = env.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
-        return count
+        return None
     # CUDA stops at the first entry that is no device.
     entries: list[str] = []
     for entry in map(str.strip, listed.split(",")):
-        if not entry or entry.startswith("-"):
+        if not entry or entry.startswith("-") or entry in entries or (entry.isdecimal() and int(entry) >= count):
             break
         entries.append(entry)
+    return entries
+
+
+def _usable(count: int, listed: Sequence[str]) -> int:
     # A GPU that is cut into instances (MIG) has more entries than NVML has GPUs.
-    return len(entries) if any(entry.startswith("MIG") for entry in entries) else min(count, len(entries))
+    return len(listed) if any(entry.startswith("MIG") for entry in listed) else min(count, len(listed))
 
 
-def _other_cards(config: RunConfig, found: tuple[machine.Gpu, ...]) -> list[str]:
+def _other_cards(config: RunConfig, found: Sequence[machine.Gpu]) -> list[str]:
     try:
         wanted = load_gpu(config.gpu.name)
     except ConfigError:
