@@ -94,8 +94,9 @@ class Bill:
 def bill(
     configs: Iterable[RunConfig], root: Path | None = None, *, pages_of: int = 0, page_jobs: int = 1, at_once: int = 1
 ) -> Bill:
-    """Of configurations that run one after the other, or `at_once` of them at a time; the first start of a version
-    compiles its kernels, unless a run of `root` did. Pages are written of `pages_of` runs, `page_jobs` at a time.
+    """Of configurations that run one after the other, or `at_once` of them at a time; the first start of a version on
+    a number of GPUs compiles its kernels, unless a run of `root` did. Pages are written of `pages_of` runs,
+    `page_jobs` at a time.
     """
     clock = Clock(root)
     costs = []
@@ -110,7 +111,7 @@ class Clock:
 
     def __init__(self, root: Path | None = None) -> None:
         self._seen: dict[tuple[str, int, bool], float] = {}  # version, GPUs, graphs -> seconds of the newest start
-        self._warm: set[str] = set()  # versions whose kernels are compiled, as far as is known
+        self._warm: set[tuple[str, int]] = set()  # version, GPUs: kernels that are compiled, as far as is known
         self._at_least: dict[str, float] = {}  # configuration -> seconds that were not enough for it
         self.own = OwnTime(_durations())
         for folder in run_folders(root) if root is not None and root.is_dir() else ():
@@ -138,12 +139,12 @@ class Clock:
             return
         if status.ready_s is not None:
             self._seen[_kind(config)] = status.ready_s
-            self._warm.add(config.engine.version)
+            self._warm.add(_compiled(config))
 
     def expect(self, config: RunConfig) -> None:
         """A start that will have been made."""
         if config.engine.replay is None:
-            self._warm.add(config.engine.version)
+            self._warm.add(_compiled(config))
 
     def cost(self, config: RunConfig) -> Cost:
         if config.engine.replay is not None:
@@ -194,7 +195,7 @@ class Clock:
         version, gpus, graphs = kind = _kind(config)
         if kind in self._seen:
             return self._seen[kind]
-        cold = version not in self._warm
+        cold = _compiled(config) not in self._warm
         row = _nearest(version, gpus, graphs, cold)
         wanted = _in_words(version, gpus, graphs, cold)
         found = _in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
@@ -209,6 +210,11 @@ class Clock:
 
 def _kind(config: RunConfig) -> tuple[str, int, bool]:
     return config.engine.version, config.gpu.count, server_args(config).get("disable_cuda_graph") is not True
+
+
+def _compiled(config: RunConfig) -> tuple[str, int]:
+    """Kernels are compiled for the shapes of a rank: those of one GPU are not those of two."""
+    return config.engine.version, config.gpu.count
 
 
 def _attached(config: RunConfig) -> bool:
