@@ -50,6 +50,11 @@ class FreeMemory:
     source: str  # "gpu table: …", "given: --pre-gib, --post-gib", "log: line 24 and 30, offsets of …"
     watched: bool = False  # NVML showed it in that very start; False: a table or a printed figure
 
+    @property
+    def words(self) -> str:
+        """Of a prediction on the measured basis: what it rests on."""
+        return "free memory that NVML measured in this start" if self.watched else "logged free memory"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:

@@ -85,6 +85,23 @@ def test_bad_input_is_answered_in_two_lines(arguments, first):
     assert "Traceback" not in done.stderr
 
 
+def test_a_start_to_which_nothing_was_sent_is_not_said_to_have_served():
+    said = specbench("diagnose", "tests/records/tp4_nospec_r8").stdout
+    assert "No finding: it started, and nothing in it is known to be wrong." in said
+    (line,) = (line for line in said.splitlines() if line.split()[:1] == ["running_requests"])
+    assert line.split() == ["running_requests", "8", "8", "8", "nothing", "sent"]
+
+
+@pytest.mark.parametrize(
+    ("record", "rests_on"),
+    [("h200_dflash-8", "free memory that NVML measured in this start"), ("dflash_r8", "logged free memory")],
+)
+def test_what_a_measured_prediction_rests_on_is_said(record: str, rests_on: str):
+    said = specbench("diagnose", f"tests/records/{record}").stdout
+    assert f"prediction with the {rests_on}: " in said
+    assert ("logged free memory" in said) == (rests_on == "logged free memory")
+
+
 def test_a_paste_is_diagnosed():
     log = (ROOT / "tests" / "records" / "dflash_r8" / "server.log").read_bytes()
     document = json.loads(specbench("diagnose", "-", "--json", stdin=log).stdout)

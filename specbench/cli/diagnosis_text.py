@@ -38,11 +38,12 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     if diagnosis.serving is not None:
         console.print(_serving(diagnosis.serving, diagnosis.origin))
     if not diagnosis.findings and diagnosis.judged:
-        console.print(Text("No finding: it served, and nothing in it is known to be wrong.", style="green"))
+        did = "started" if diagnosis.outcome == "started" else "served"
+        console.print(Text(f"No finding: it {did}, and nothing in it is known to be wrong.", style="green"))
     elif not diagnosis.findings:
         console.print(Text("No finding, and too little was read to say that nothing is wrong.", style="yellow"))
     for finding in diagnosis.findings:
-        console.print(_finding(finding))
+        console.print(_finding(finding, _basis(diagnosis, "measured") if "measured" in diagnosis.budgets else None))
     _footnotes(diagnosis, console)
 
 
@@ -63,10 +64,12 @@ def _limits(diagnosis: Diagnosis) -> Table:
     """One predicted column, on the better founded basis; the other one is counted in the footnotes."""
     basis: Basis | None = next((b for b in ("measured", "config") if b in diagnosis.budgets), None)
     table = Table(title="\nasked → resolved → served", box=SIMPLE_HEAD, **_TITLE)
-    for header in ("", "asked", "predicted" if basis is None else f"predicted from\n{_short(basis)}"):
-        table.add_column(header, no_wrap=True, justify="right" if header else "left")
+    # Where a terminal is narrow words wrap, figures do not: one that is cut reads as another figure.
+    for header in ("", "asked", "predicted" if basis is None else f"predicted from\n{_short(diagnosis, basis)}"):
+        figure = 9 if header.startswith("predicted") else None
+        table.add_column(header, min_width=figure, no_wrap=not header, justify="right" if header else "left")
     for word in ("resolved", "served"):
-        table.add_column(f"{word}\n({diagnosis.origin})", justify="right", no_wrap=True)
+        table.add_column(f"{word}\n({diagnosis.origin})", min_width=9 if word == "resolved" else None, justify="right")
     for limit in _ASKED_SHOWN:
         asked = diagnosis.requested.get(limit)
         predicted = diagnosis.budgets[basis].limits.get(limit) if basis else None
@@ -75,17 +78,24 @@ def _limits(diagnosis: Diagnosis) -> Table:
             format_count(asked if isinstance(asked, int) else None, unknown="not given"),
             _interval(predicted.value) if predicted and predicted.value else "not predicted",
             format_count(diagnosis.resolved.get(limit)),
-            format_count(diagnosis.served) if limit == "running_requests" else "",
+            _served(diagnosis) if limit == "running_requests" else "",
         )
     return table
 
 
-def _short(basis: Basis) -> str:
-    return "the config" if basis == "config" else "logged memory"
+def _served(diagnosis: Diagnosis) -> str:
+    nothing_sent = diagnosis.served is None and diagnosis.sent == 0
+    return format_count(diagnosis.served, unknown="nothing sent" if nothing_sent else "not logged")
 
 
-def _basis(basis: Basis) -> str:
-    return "from the configuration alone" if basis == "config" else "with the logged free memory"
+def _short(diagnosis: Diagnosis, basis: Basis) -> str:
+    if basis == "config":
+        return "the config"
+    return "NVML's memory" if diagnosis.budgets[basis].free.watched else "logged memory"
+
+
+def _basis(diagnosis: Diagnosis, basis: Basis) -> str:
+    return "from the configuration alone" if basis == "config" else f"with the {diagnosis.budgets[basis].free.words}"
 
 
 def _interval(interval: Interval) -> str:
@@ -161,13 +171,13 @@ def _serving(serving: Serving, origin: str) -> Text:
     return Text("; ".join(parts) + ".\n")
 
 
-def _finding(finding: Finding) -> Panel:
+def _finding(finding: Finding, measured: str | None) -> Panel:
     parts: list[RenderableType] = [Text(finding.cause)]
     for line in finding.evidence:
         where = f"line {line.line}" if line.line is not None else "request"
         parts.append(Text(f"  {where}: {line.text}", style="dim"))
     if finding.remedies:
-        parts.append(remedies_text(finding.remedies))
+        parts.append(remedies_text(finding.remedies, measured=measured or "with the logged free memory"))
     style = _SEVERITY[finding.severity]
     title = Text(f"{finding.severity}: {finding.id}", style=style)
     return Panel(Group(*parts), title=title, title_align="left", border_style=style.rpartition(" ")[2])
@@ -178,14 +188,16 @@ def _footnotes(diagnosis: Diagnosis, console: Console) -> None:
         rows = [row for row in diagnosis.reconciliation.rows if row.basis == basis]
         match = sum(row.verdict == "match" for row in rows)
         off = [row for row in rows if row.verdict == "off"]
-        console.print(Text(f"prediction {_basis(basis)}: {match} figures match, {len(off)} off", style="dim"))
+        console.print(
+            Text(f"prediction {_basis(diagnosis, basis)}: {match} figures match, {len(off)} off", style="dim")
+        )
         for row in off:
             delta = format_gib(row.delta) if row.unit == "bytes" else format_count(row.delta)
             console.print(Text(f"  {row.term} {row.rank}: off by {delta}; {row.attribution}", style="dim"))
     for assumption in diagnosis.assumptions:
         console.print(Text(f"note: {assumption}", style="dim"))
     for disagreement in diagnosis.pools.disagreements:
-        console.print(Text(f"ranks disagree: {disagreement}", style="yellow"))
+        console.print(Text(f"the engine contradicts itself: {disagreement}", style="yellow"))
     if diagnosis.unread:
         console.print(
             Text(f"{len(diagnosis.unread)} lines look like pool lines but are not understood:", style="yellow")

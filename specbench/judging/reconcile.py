@@ -242,7 +242,7 @@ def _cause(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget], rep
             return "free memory, weights or solver: the log has no free memory to tell them apart"
     if row.unit == "bytes" and row.term == "slack":
         return "memory used outside the terms, or free memory read at another moment"
-    return "solver: with the logged free memory the rule gives another value"
+    return f"solver: with the {budgets[row.basis].free.words} the rule gives another value"
 
 
 #: A pool's bytes are wrong when its count is.
