@@ -5,6 +5,7 @@ A run file has the sections of `RunConfig`. A campaign file has `campaign`, a `b
     campaign: story
     about: One sentence on what is shown.   # on the front page
     base: story/tp1-4.yaml              # a run file beside this one, or the sections themselves
+    set: {parallel.tp_size: 2}          # laid over every point's base, before what the point says
     matrix:                             # the product of all lists
       memory.max_running_requests: [4, 8]
     points:                             # further single points; `params` replaces the base
@@ -46,7 +47,7 @@ _HOMES: dict[str, str] = {
     if key not in SECTIONS
 }
 _MOST_POINTS = 1_000  # a campaign starts a server for each
-_CAMPAIGN_KEYS = ("campaign", "about", "base", "matrix", "points")
+_CAMPAIGN_KEYS = ("campaign", "about", "base", "set", "matrix", "points")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,18 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
     if not isinstance(about, str):
         raise ConfigError(f"{file.name}: about: got {shown(about)}.\nExpected text: what the campaign is to show.")
     base = _sections_of(data.get("base", {}), file, "base")
+    common = data.get("set") or {}
+    if not isinstance(common, dict):
+        raise ConfigError(
+            f"{file.name}: set: got {shown(common)}.\n"
+            "Expected SECTION.KEY: value, laid over the base of every point, e.g. parallel.tp_size: 2."
+        )
     runs: list[RunConfig] = []
     for where, changes in _points(data, file):
         point = dict(changes)
         sections = _sections_of(point.pop("params"), file, where) if "params" in point else base
         own_name = point.pop("name", None)
+        sections = _with(sections, common, f"{file.name}: set")
         changed = _with(sections, point, f"{file.name}: {where}", also=("params",))
         if own_name is None and point:
             own_name = "-".join([str(sections.get("name", name)), *map(_label, point.items())])

@@ -280,6 +280,24 @@ def test_missing_files_folders_and_binary_files_are_named(tmp_path):
         load_run(binary)
 
 
+def test_what_is_set_for_all_points_lies_over_the_bases_and_under_the_points(write):
+    write(RUN.replace("name: x", "name: base"), "base.yaml")
+    write(RUN.replace("name: x", "name: other"), "other.yaml")
+    text = "campaign: both\nbase: base.yaml\nset: {parallel.tp_size: 2, gpu.count: 2, memory.max_running_requests: 8}\n"
+    campaign = load_campaign(
+        write(
+            text + "matrix: {memory.mamba_full_memory_ratio: [0.5]}\n"
+            "points:\n  - {name: four, memory.max_running_requests: 4}\n  - {params: other.yaml}\n"
+        )
+    )
+    said = {run.name: (run.parallel.tp_size, run.gpu.count, run.memory.max_running_requests) for run in campaign.runs}
+    assert said == {"base-mamba_full_memory_ratio=0.5": (2, 2, 8), "four": (2, 2, 4), "other": (2, 2, 8)}
+    with pytest.raises(ConfigError, match=r"x\.yaml: set: got 'tp2' \(text\)\.\nExpected SECTION\.KEY: value"):
+        load_campaign(write("campaign: both\nbase: base.yaml\nset: tp2\npoints: [{name: a}]\n"))
+    with pytest.raises(ConfigError, match=r"x\.yaml: set: 'tp_size': no section .*parallel\.tp_size"):
+        load_campaign(write("campaign: both\nbase: base.yaml\nset: {tp_size: 2}\npoints: [{name: a}]\n"))
+
+
 def test_a_matrix_is_the_product_and_points_are_added(write):
     write(RUN.replace("name: x", "name: base"), "base.yaml")
     write(RUN.replace("name: x", "name: other"), "other.yaml")

@@ -21,6 +21,7 @@ A campaign file has other keys:
 campaign: requests-by-ratio        # name of the folder under runs/
 about: one sentence for the page   # optional
 base: story/tp1-4.yaml             # a run file beside this one, or the sections themselves
+set: {parallel.tp_size: 2}         # laid over every point's base, before what the point says
 matrix:                            # the product of all lists
   memory.max_running_requests: [4, 8]
   memory.mamba_full_memory_ratio: [0.5, 0.9]
