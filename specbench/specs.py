@@ -25,6 +25,7 @@ from .errors import ConfigError, SpecError
 from .layers import FullAttention, GatedDeltaNet, Layer, UnevenSplitError
 from .paths import DATA, exists, resolve, shortened
 from .units import GIB, MIB, Interval
+from .versions import version_key
 from .weights import reserved
 
 _MODELS = DATA / "models"
@@ -88,6 +89,7 @@ class FreeBeforeLoad:
     bytes: Interval
     source: str
     measured: bool
+    versions: frozenset[str] = frozenset()  # of the engine; none: all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class GpuSpec:
     name: str
     title: str
     card_bytes: int | None  # as nvidia-smi shows; None: no card, the memory of whatever host it is
-    listed: Mapping[int, FreeBeforeLoad]  # tensor-parallel size -> what is known
+    listed: Mapping[int, tuple[FreeBeforeLoad, ...]]  # tensor-parallel size -> what is known, the newest version first
     idle_free_bytes: int | None = None  # as NVML shows it with no process on the card; None: not recorded
 
     @property
@@ -123,9 +125,26 @@ class GpuSpec:
         """The name in a sentence: rtx-pro-6000 is RTX PRO 6000."""
         return self.name.replace("-", " ").upper()
 
-    def free_before_load(self, ranks: int) -> FreeBeforeLoad:
-        """For `ranks` GPUs of one server; derived from the total when the table has no row for that number."""
-        return self.listed[ranks] if ranks in self.listed else self._derived(ranks)
+    def free_before_load(self, ranks: int, version: str) -> FreeBeforeLoad:
+        """For `ranks` GPUs of one server; derived from the total when the table has no row for that number.
+
+        Versions differ by what they set up before they load (communication buffers). One without a row of its own
+        gets the point of the newest, and an interval over all.
+        """
+        rows = self.listed.get(ranks)
+        if rows is None:
+            return self._derived(ranks)
+        own = next(
+            (row for row in rows if not row.versions or version_key(version) in map(version_key, row.versions)), None
+        )
+        if own is not None:
+            return own
+        low, high = min(row.bytes.low for row in rows), max(row.bytes.high for row in rows)
+        return FreeBeforeLoad(
+            bytes=Interval(low, rows[0].bytes.point, high),
+            source=f"{rows[0].source}; not measured with {version}",
+            measured=False,
+        )
 
     def _derived(self, ranks: int) -> FreeBeforeLoad:
         low, likely, high = _GONE_ONE_GPU if ranks == 1 else _GONE_SEVERAL_GPUS
@@ -303,7 +322,10 @@ def _gpus() -> dict[str, GpuSpec]:
 
 def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
     try:
-        listed = {int(ranks): _free(known) for ranks, known in row.get("free_gib", {}).items()}
+        listed = {
+            int(ranks): tuple(map(_free, known if isinstance(known, list) else [known]))
+            for ranks, known in row.get("free_gib", {}).items()
+        }
         total = row["total_mib"]
         idle = row.get("idle_free_mib")
         return GpuSpec(
@@ -316,11 +338,17 @@ def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
     except (KeyError, TypeError, ValueError) as error:
         raise SpecError(
             f"data/gpus.yaml: {name}: {type(error).__name__}: {error}.\n"
-            "Expected title, total_mib and optionally free_gib: {ranks: {low, point, high, source}}."
+            "Expected title, total_mib and optionally free_gib: {ranks: {low, point, high, source}}, or a list of such "
+            "rows with versions."
         ) from None
 
 
 def _free(known: Mapping[str, Any]) -> FreeBeforeLoad:
     low, point, high = (round(known[key] * GIB) for key in ("low", "point", "high"))
     source = str(known["source"])
-    return FreeBeforeLoad(bytes=Interval(low, point, high), source=source, measured=source.startswith("measured"))
+    return FreeBeforeLoad(
+        bytes=Interval(low, point, high),
+        source=source,
+        measured=source.startswith("measured"),
+        versions=frozenset(known.get("versions", ())),
+    )

@@ -12,7 +12,7 @@ from specbench.architectures import ARCHITECTURES
 from specbench.errors import ConfigError, SpecError
 from specbench.layers import FullAttention
 from specbench.specs import known_gpus, known_models, load_gpu, load_model, model_source
-from specbench.units import GIB, MIB
+from specbench.units import GIB, MIB, Interval
 
 #: name -> full-attention layers, state layers, bytes per token (bf16, TP1), bytes per slot (fp32 state, TP1)
 EXPECTED = {
@@ -197,18 +197,31 @@ def test_totals_as_nvidia_smi_shows(name: str, mib: int) -> None:
     assert load_gpu(name).total_bytes == mib * MIB
 
 
-@pytest.mark.parametrize(("ranks", "logged"), [(1, (139.11, 139.13)), (2, (138.21, 138.28)), (4, (137.99, 138.00))])
-def test_measured_free_memory_contains_the_logs(ranks: int, logged: tuple[float, ...]) -> None:
-    known = load_gpu("h200").free_before_load(ranks)
+@pytest.mark.parametrize(
+    ("ranks", "version", "logged"),
+    [
+        *[(1, "0.5.12", (139.11, 139.13)), (1, "0.5.16", (139.11, 139.13))],
+        *[(2, "0.5.12", (138.28,)), (2, "0.5.16", (138.21,)), (4, "0.5.12", (138.00,)), (4, "0.5.16", (137.99,))],
+    ],
+)
+def test_measured_free_memory_contains_the_logs(ranks: int, version: str, logged: tuple[float, ...]) -> None:
+    known = load_gpu("h200").free_before_load(ranks, version)
     assert known.measured
     assert all(known.bytes.low <= round(figure * GIB) <= known.bytes.high for figure in logged)
+
+
+def test_a_version_that_was_not_measured_lies_between_those_that_were() -> None:
+    known = load_gpu("h200").free_before_load(2, "0.5.20")
+    assert known.bytes == Interval(round(138.20 * GIB), round(138.21 * GIB), round(138.29 * GIB))
+    assert not known.measured
+    assert known.source.endswith("; not measured with 0.5.20")
 
 
 @pytest.mark.parametrize("name", known_gpus())
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16])
 def test_free_memory_is_below_the_total_and_says_where_it_comes_from(name: str, ranks: int) -> None:
     gpu = load_gpu(name)
-    known = gpu.free_before_load(ranks)
+    known = gpu.free_before_load(ranks, "0.5.16")
     assert 0.85 * gpu.total_bytes < known.bytes.low < known.bytes.point < known.bytes.high < gpu.total_bytes
     assert known.source.split(":")[0] in ("measured", "inferred", "derived")
     if known.source.startswith("derived"):
@@ -219,11 +232,11 @@ def test_a_host_is_no_card_and_its_total_is_unknown() -> None:
     host = load_gpu("cpu")
     assert host.is_host and host.card_bytes is None
     assert "cpu" not in known_gpus()
-    assert host.free_before_load(1).source.startswith("assumed")
+    assert host.free_before_load(1, "0.5.23").source.startswith("assumed")
     with pytest.raises(ConfigError, match="cpu is no card, so it has no total"):
         _ = host.total_bytes
     with pytest.raises(ConfigError, match=r"parallel\.tp_size: 2 ranks on cpu"):
-        host.free_before_load(2)
+        host.free_before_load(2, "0.5.23")
 
 
 def test_an_unknown_gpu_names_the_nearest() -> None:

@@ -62,7 +62,7 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
             "Give the free memory that a log shows: --pre-gib and --post-gib."
         )
     ranks = config.parallel.tp_size * config.parallel.pp_size
-    known, emulation = settings.gpu.free_before_load(ranks), settings.emulation
+    known, emulation = settings.gpu.free_before_load(ranks, settings.version), settings.emulation
     offsets = known_offsets(settings.version, settings.algorithm, config.parallel.tp_size, config.gpu.name)
     counted = _loaded(settings, weights, draft)
 
@@ -108,7 +108,7 @@ def _loaded(settings: Settings, weights: Interval, draft: Interval) -> Interval:
 
 def _emulated(settings: Settings, card: Interval, ranks: int) -> Interval:
     """Of an emulated card the budget is what was chosen; unsure is only how much the real card has free."""
-    host = load_gpu(settings.config.gpu.name).free_before_load(ranks).bytes
+    host = load_gpu(settings.config.gpu.name).free_before_load(ranks, settings.version).bytes
     share = card.point / host.point
     return Interval(
         card.point - round((host.point - host.low) * share),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..configuration.config import RunConfig
 from ..engines.sglang.resolve import server_args
+from ..engines.sglang.sizing import rule_version
 from ..errors import ConfigError
 from ..host import nvml
 from ..host.gpu_use import InUse, Probe, holders_words, in_use_words, only, read
@@ -86,7 +87,8 @@ def why_impossible(config: RunConfig, use: InUse) -> str | None:
         return None
     if not card.is_total(use.total_bytes):
         return None  # another card: its figures are not those of the table, which `preflight` says
-    predicted = card.free_before_load(config.parallel.tp_size * config.parallel.pp_size).bytes
+    ranks = config.parallel.tp_size * config.parallel.pp_size
+    predicted = card.free_before_load(ranks, rule_version(config.engine)).bytes
     missing = predicted.low - (use.free_bytes - _CONTEXT_LOW_BYTES)
     if missing <= 0:
         return None

@@ -51,8 +51,8 @@ def emulation(
         )
     ranks = config.parallel.tp_size * config.parallel.pp_size
     offset = known_offsets(version, config.speculative.algorithm, config.parallel.tp_size, host.name).pre.point
-    small = card.free_before_load(ranks).bytes.point + offset
-    logged, source = _host_free(host, ranks, free_now_bytes)
+    small = card.free_before_load(ranks, version).bytes.point + offset
+    logged, source = _host_free(host, ranks, version, free_now_bytes)
     real = logged + offset
     if small > real and card.total_bytes <= host.total_bytes:
         raise ConfigError(
@@ -94,9 +94,9 @@ def in_use(host: GpuSpec, free_now_bytes: int) -> int:
     return missing if missing > _IDLE_SLOP_BYTES else 0
 
 
-def _host_free(host: GpuSpec, ranks: int, now: int | None) -> tuple[int, str]:
+def _host_free(host: GpuSpec, ranks: int, version: str, now: int | None) -> tuple[int, str]:
     """Free before loading as the engine will log it: the table's, moved by what this very card has more or less."""
-    known = host.free_before_load(ranks)
+    known = host.free_before_load(ranks, version)
     table = f"GPU table, {host.name}: {known.source}"
     if now is None or in_use(host, now):
         return known.bytes.point, table
