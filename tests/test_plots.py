@@ -67,6 +67,7 @@ def steps() -> pd.DataFrame:
             "predicted_card_bytes": ints(*[80 * GIB] * 5),
             "card_bytes": ints(*[80 * GIB] * 5),
             "place": pd.array(["card"] * 5, dtype="string"),
+            "rank": pd.array([""] * 5, dtype="string"),
         }
     )
 
@@ -101,6 +102,11 @@ def test_the_waterfall_tells_two_cards_apart_and_states_the_rest(steps: pd.DataF
     assert "emulated card: 60.00" in texts(ax)
     assert "card that is there: 80.00" in texts(ax)
     assert ax.get_xlabel() == "GiB of the card, per rank; unexplained rest: 10.00 predicted, 0.25 recorded"
+
+
+def test_of_several_ranks_the_waterfall_names_the_one_that_is_drawn(steps: pd.DataFrame, ax: Axes) -> None:
+    plots.waterfall(steps.assign(rank="TP1"), ax=ax)
+    assert ax.get_xlabel() == "GiB of the card, of TP1, which has least"
 
 
 def test_the_memory_of_a_host_is_not_called_a_cards(steps: pd.DataFrame, ax: Axes) -> None:

@@ -209,6 +209,22 @@ def test_cards_that_were_not_sampled_are_told_on_the_page() -> None:
     assert "NVML tells nothing of a rank: the GPU of rank TP1 was not sampled (NVML every 0.5 s, first GPU only" in text
 
 
+def test_the_rank_with_least_free_memory_is_named() -> None:
+    """TP4 logs 138.03, 137.99, 137.99 and 138.22 before loading; 123.84, 123.80, 123.80, 124.04 when sizing."""
+    seen = found("tp4_dflash_r8")
+    told = {row.rank: row.log.value for row in seen.rows if row.name == "free_before_loading"}
+    assert told == {f"TP{n}": round(size * GIB) for n, size in enumerate((138.03, 137.99, 137.99, 138.22))}
+    assert seen.of("free_when_sized", "TP1").log.value == round(123.80 * GIB)
+    assert seen.deciding == "TP1"
+    text = show.four_sides(study(RECORDS / "tp4_dflash_r8")).text
+    assert "TP1 has least free before loading (137.99 GiB, recorded): the server goes by it." in text
+    document = to_document(of_record(RunRecord.open(RECORDS / "tp4_dflash_r8")))
+    assert document["free"]["deciding_rank"] == "TP1"
+    assert document["free"]["before_loading_bytes"]["TP3"] == round(138.22 * GIB)
+    assert found("tp2_dflash_r8").deciding is None  # both have 138.21
+    assert found("dflash_r8").deciding is None
+
+
 def test_contradictions_of_the_engine_are_told() -> None:
     record = RunRecord.open(RECORDS / "dflash_r8")
     info = json.loads(json.dumps(record.server_info()))

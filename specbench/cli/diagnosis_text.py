@@ -5,6 +5,7 @@ Log text is untrusted: it is printed as `rich.text.Text`, never as markup.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -113,7 +114,18 @@ def _pools(diagnosis: Diagnosis) -> Table:
     figures = [[*_figures(ranks[0]), ("free after its pools", _free(ranks))] for ranks in columns]
     for row, (name, _) in enumerate(figures[0]):
         table.add_row(name, *(column[row][1] for column in figures))
+    for name, free in (("free before loading", diagnosis.pools.pre), ("free when sized", diagnosis.pools.post)):
+        table.add_row(name, *(_least_and_most(free, ranks) for ranks in columns))
     return table
+
+
+def _least_and_most(free: Mapping[str, Quantity], ranks: list[RankPools]) -> str:
+    """Of the target's ranks: '137.99 (TP1) to 138.22 (TP3)'."""
+    known = [(free[pools.rank], pools.rank) for pools in ranks if pools.role == "target" and pools.rank in free]
+    if not known:
+        return "·"
+    (least, low), (most, high) = min(known, key=lambda one: one[0].bytes), max(known, key=lambda one: one[0].bytes)
+    return _size(least) if least == most else f"{_size(least)} ({low}) to {_size(most)} ({high})"
 
 
 def _grouped(ranks: tuple[RankPools, ...]) -> list[list[RankPools]]:

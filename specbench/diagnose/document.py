@@ -40,6 +40,11 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "served": {"running_requests": diagnosis.served, "source": diagnosis.served_source},
         "serving": asdict(diagnosis.serving) if diagnosis.serving is not None else None,
         "pools": [_pool(pools) for pools in diagnosis.pools.ranks],
+        "free": {
+            "before_loading_bytes": {rank: size.bytes for rank, size in diagnosis.pools.pre.items()},
+            "when_sized_bytes": {rank: size.bytes for rank, size in diagnosis.pools.post.items()},
+            "deciding_rank": diagnosis.pools.deciding_rank,
+        },
         "disagreements": list(diagnosis.pools.disagreements),
         "reconciliation": [_row(row) for row in diagnosis.reconciliation.rows],
         "sides": None if diagnosis.sides is None else _sides(diagnosis.sides),

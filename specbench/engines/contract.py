@@ -195,3 +195,8 @@ class PoolReport:
     pre: Mapping[str, Quantity]  # rank -> free before weights
     post: Mapping[str, Quantity]  # rank -> free when the pools are sized
     disagreements: tuple[str, ...]  # ranks that differ where they should not, in words
+
+    @property
+    def deciding_rank(self) -> str:
+        """The rank with the least free memory before loading: the solver takes its figure for all."""
+        return min(self.pre, key=lambda rank: (self.pre[rank].bytes, rank), default="")

@@ -96,6 +96,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("predicted_card_bytes", "Int64", "B", "the whole card of the prediction, the emulated one; in every row"),
         ("card_bytes", "Int64", "B", "the whole card that is there; in every row"),
         ("place", "string", "", "card or host: whose memory it is; in every row"),
+        ("rank", "string", "", "the rank that the observed figures are of; empty where there is one; in every row"),
     ),
     "limit_curve": _columns(
         ("asked", "Int64", "requests", "max_running_requests"),

@@ -53,6 +53,7 @@ def _waterfall(found: Iterable[Step]) -> pd.DataFrame:
             "predicted_card_bytes": one.predicted_card,
             "card_bytes": one.card,
             "place": "host" if one.on_host else "card",
+            "rank": one.rank,
         }
         for one in found
     )

@@ -21,10 +21,20 @@ from ..terms import TERMS, Limit, Role, Term
 from ..units import GIB, Interval, Quantity, format_gib
 from .reconcile import observed_term
 
-Total = Literal["before_start", "at_ready", "peak", "given_back", "context_and_unexplained"]
+Total = Literal[
+    "free_before_loading",
+    "free_when_sized",
+    "before_start",
+    "at_ready",
+    "peak",
+    "given_back",
+    "context_and_unexplained",
+]
 
 #: Bytes of a whole card (the last two: of a rank), beside the terms.
 TOTALS: dict[Total, str] = {
+    "free_before_loading": "free on its card before a rank loads its weights; the server goes by the rank with least",
+    "free_when_sized": "free on its card when a rank sizes its pools; the server goes by the rank with least",
     "before_start": "in use before the start: the driver's own, and others'; the baseline of the rows below",
     "at_ready": "in use when the server was ready, above the baseline",
     "peak": "most in use from then until the stop, above the baseline",
@@ -65,6 +75,7 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
     rows: tuple[Side, ...]
+    deciding: str | None = None  # of several ranks the one with least free before loading; None: one rank, or as much
     not_sampled: str | None = None  # why NVML tells nothing of a rank
 
     @property
@@ -93,14 +104,37 @@ def sides(
         mine = {pools.role: pools for pools in report.ranks if pools.rank == rank}
         answers = told if rank in ("", "TP0") else None
         terms = list(_terms(budget, mine, rank, answers))
-        rows += [*terms, *_totals(budget, rank, log, terms, cards.samples.get(rank), answers)]
+        rows += [
+            *_free(budget, report, rank),
+            *terms,
+            *_totals(budget, rank, log, terms, cards.samples.get(rank), answers),
+        ]
     rows += _limits(budget, report, log, told)
-    return Sides(rows=tuple(rows), not_sampled=cards.missing)
+    return Sides(rows=tuple(rows), deciding=_deciding(report), not_sampled=cards.missing)
+
+
+def _deciding(report: PoolReport) -> str | None:
+    least = report.deciding_rank
+    return least if least and len({size.bytes for size in report.pre.values()}) > 1 else None
 
 
 def ranks_of(report: PoolReport) -> tuple[str, ...]:
     """The ranks that logged pools; one without a name where none did."""
     return tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
+
+
+def _free(budget: MemoryBudget | None, report: PoolReport, rank: str) -> Iterator[Side]:
+    """What the solver starts from. On the measured basis it is no prediction but its input; of a smaller card that is
+    emulated it is that card's."""
+    expected = budget.free if budget is not None and budget.basis == "config" and budget.emulation is None else None
+    found: tuple[tuple[Total, Mapping[str, Quantity], Interval | None], ...] = (
+        ("free_before_loading", report.pre, expected.pre if expected is not None else None),
+        ("free_when_sized", report.post, expected.post if expected is not None else None),
+    )
+    for name, figures, predicted in found:
+        if rank in figures:
+            logged = Told(value=figures[rank].bytes, tolerance=figures[rank].resolution_bytes, source="log, loading")
+            yield _side(name, rank, "bytes", predicted, logged, None, None)
 
 
 # ── terms ────────────────────────────────────────────────────────────────────────────────────────────────────────────

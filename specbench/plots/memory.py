@@ -20,8 +20,8 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     """How the card's memory is used up, term by term; each series ends at its card's total.
 
     `steps`: `frames.waterfall`, columns `term, label, predicted_bytes, observed_bytes, predicted_card_bytes,
-    card_bytes, place`, in stacking order; the two totals differ where a smaller card is emulated. Each bar starts where
-    the one above it ended. `graphs` lie within `slack` and do not move the waterfall on.
+    card_bytes, place, rank`, in stacking order; the two totals differ where a smaller card is emulated. Each bar starts
+    where the one above it ended. `graphs` lie within `slack` and do not move the waterfall on.
     """
     ax = ax or plt.gca()
     if steps.empty:
@@ -60,7 +60,10 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     ax.set_ylim(len(steps) - 0.5, -0.75)
     ax.set_xlim(0, widest * 1.09)
     place = "host's memory" if steps["place"].iloc[0] == "host" else "card"
-    ax.set_xlabel(f"GiB of the {place}, per rank{_unexplained(steps, both, origin)}")
+    # Of several ranks the server goes by the one with least: its card is drawn.
+    rank = steps["rank"].iloc[0]
+    whose = f"of {rank}, which has least" if rank else "per rank"
+    ax.set_xlabel(f"GiB of the {place}, {whose}{_unexplained(steps, both, origin)}")
     ax.legend(handles=[predicted_patch(), *([observed_patch(origin)] if both else [])], loc="lower left")
     return ax
 

@@ -9,6 +9,7 @@ from ..judging.reconcile import Row
 from ..judging.sides import TOTALS, Told
 from ..studies.study import Study
 from ..terms import LIMITS, TERMS
+from ..units import format_gib
 from .figures import amount_cell, interval_cell, verdict_cell
 from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty
 
@@ -75,6 +76,10 @@ def four_sides(study: Study) -> Shown:
     headers += [f"{name} ({origin})" for name in ("log", "/server_info", "NVML")]
     shown = table(headers, rows, caption="From four sides: GiB per rank or counts, each with its source")
     parts = [shown]
+    if found.deciding is not None:
+        least = found.of("free_before_loading", found.deciding).log
+        size = "" if least is None else f" ({format_gib(least.value)}, {origin})"
+        parts.append(paragraph(f"{found.deciding} has least free before loading{size}: the server goes by it."))
     if found.not_sampled is not None and sampled:
         parts.append(paragraph(f"NVML tells nothing of a rank: {found.not_sampled}."))
     differ = (*found.disagreements, *study.diagnosis.pools.disagreements)

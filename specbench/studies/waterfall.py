@@ -49,12 +49,13 @@ class Step:
     predicted_card: int | None  # bytes of the whole card, of the GPU table; None: not in it
     card: int | None  # bytes of the card that is there, by NVML where it was sampled
     on_host: bool = False  # the memory is a host's: there is no card, and so no total to start from
+    rank: str = ""  # of the observed figures; "" where there is one rank, or nothing is observed
 
 
 def steps(study: Study) -> tuple[Step, ...]:
     """From what was in use before loading to what is left. Terms that the configuration does not have are left out."""
     found = study.diagnosis
-    rank = deciding_rank(study)
+    rank = found.pools.deciding_rank
     emulates = study.record.config.gpu.emulate is not None
     budget = found.budgets.get("config" if emulates else study.basis)
     observed: dict[str, int | None] = {
@@ -75,6 +76,7 @@ def steps(study: Study) -> tuple[Step, ...]:
             not_loaded=_never_loaded(study, rank),
         ),
         on_host=_is_host(study.record.config),
+        rank=rank,
     )
 
 
@@ -106,7 +108,7 @@ def _points(budget: MemoryBudget) -> dict[str, int | None]:
     return {term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()}
 
 
-def _steps(predicted: _Side, observed: _Side, *, on_host: bool) -> tuple[Step, ...]:
+def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") -> tuple[Step, ...]:
     present = [term for term in _POOLS if predicted.values.get(term) or observed.values.get(term)]
     order: list[Term | Literal["before"]] = [*present, "unexplained", "graphs", "slack"]
     if not on_host:
@@ -120,6 +122,7 @@ def _steps(predicted: _Side, observed: _Side, *, on_host: bool) -> tuple[Step, .
             predicted_card=predicted.card,
             card=observed.card,
             on_host=on_host,
+            rank=rank,
         )
         for term in order
     )
@@ -135,12 +138,6 @@ def _never_loaded(study: Study, rank: str) -> frozenset[Term]:
         return frozenset()
     seen = any(pools.role == "draft" and pools.rank == rank for pools in study.diagnosis.pools.ranks)
     return frozenset() if seen else frozenset(_DRAFT)
-
-
-def deciding_rank(study: Study) -> str:
-    """The rank with the least free memory before loading: the solver takes its figure for all."""
-    pre = study.diagnosis.pools.pre
-    return min(pre, key=lambda rank: (pre[rank].bytes, rank), default="")
 
 
 def card_bytes(config: RunConfig) -> int | None:
