@@ -65,6 +65,27 @@ def test_while_starting_every_level_of_memory_is_kept_with_its_beginning_and_its
     assert len(looks) == count  # ready: no quick look any more
 
 
+def test_a_look_that_the_driver_held_up_does_not_end_the_watch() -> None:
+    """NVML can answer late (0.14 s on two H200s, while a process set up its GPU): the looks after it come as before."""
+    looks: list[int] = []
+    enough, late = threading.Event(), threading.Event()
+
+    def memory() -> list[MemoryReading]:
+        looks.append(len(looks))
+        if len(looks) == 3:
+            late.wait(0.4)  # times five is more than the interval of the whole samples
+        if len(looks) > 30:
+            enough.set()
+        return [MemoryReading(0, looks[-1], 100 - looks[-1], 100)]
+
+    with Telemetry(1.5, lambda: [reading(0, 0)], memory=memory) as telemetry:
+        telemetry.phase("start")
+        assert enough.wait(60)
+        telemetry.phase("ready")
+    alone = [s.t_s for s in telemetry.samples if s.power_w is None and s.phase == "start"]
+    assert len(alone) >= 30
+
+
 def test_a_run_of_many_hours_is_thinned_and_marks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_SAMPLES", 10)
     telemetry = Telemetry(60.0, lambda: [reading(0, 1)])

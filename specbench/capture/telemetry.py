@@ -23,8 +23,9 @@ from .runclock import RunClock
 START = "start"
 #: Seconds between two looks at the memory while starting: at rest, and for `_STIR_S` after something happened.
 _REST_S, _QUICK_S, _STIR_S = 0.01, 0.001, 1.0
-#: At most this share of a core goes into looking at memory, however many GPUs there are.
-_SHARE = 0.2
+#: At most this share of a core goes into looking at memory, however many GPUs there are; but a look that cost a lot
+#: delays the next one by no more than this.
+_SHARE, _LONGEST_PAUSE_S = 0.2, 0.05
 #: A file of some 100 kB; a start has some hundred changes.
 _MOST_CHANGES = 20_000
 #: Whole samples, all GPUs together; from here on every second one is dropped and the interval doubles.
@@ -84,7 +85,7 @@ class Telemetry:
         self._kept = _Kept()
         self._last: dict[int, _Last] = {}
         self._stirred = 0.0  # until when memory is looked at quickly, by the monotonic clock
-        self._cost_s = 0.0  # of the last look
+        self._cost_s = 0.0  # processor time of the last look
         self._stopping = False
         self._wake = threading.Event()  # the phase changed, or the end has come
         self._lock = threading.Lock()
@@ -159,18 +160,21 @@ class Telemetry:
                 self._look()
 
     def _pause_s(self) -> float:
-        return max(_QUICK_S if time.monotonic() < self._stirred else _REST_S, self._cost_s / _SHARE)
+        usual_s = _QUICK_S if time.monotonic() < self._stirred else _REST_S
+        return max(usual_s, min(self._cost_s / _SHARE, _LONGEST_PAUSE_S))
 
     def _look(self) -> None:
         """Memory alone; kept is what changed, with the last sample before it."""
         if self._read_memory is None or self._kept.changes >= _MOST_CHANGES:
             return
-        began = time.perf_counter()
+        # Processor time: the driver holds a reader up for 0.1 s and more while it sets up a GPU for a process, which
+        # costs nothing and is no reason to look away afterwards, when it matters.
+        began = time.thread_time()
         try:
             readings = self._read_memory()
         except Exception:  # the next whole sample meets the same, and says it
             return
-        self._cost_s = time.perf_counter() - began
+        self._cost_s = time.thread_time() - began
         t_s = self._clock.seconds()
         with self._lock:
             for reading in readings:

@@ -132,18 +132,22 @@ class Rank:
         told_s = self._told_at(loaded)
         levels = self._trace.between(told_s, pool_at.t_s)
         candidates = [level for level in levels if _became(level, taken, left)]
+        # SGLang empties its allocator's cache when it reads: what was free before that was not read. The first such
+        # reading is the one for the line about loading.
+        freed = [later for level, later in pairwise(levels) if later.free_bytes > level.free_bytes]
         if not candidates:  # then every step on the way down may have been the last before the pool: rather one at rest
             passed = [level for level in levels if _passed(level, taken, left)]
-            candidates = [level for level in passed if level.held_s >= _RESTS_S][-1:] or passed
+            rested = next((n for n, level in reversed([*enumerate(passed)]) if level.held_s >= _RESTS_S), None)
+            if rested is None or any(level in freed for level in passed[rested + 1 :]):  # … or one read after it
+                candidates = passed[rested or 0 :]
+            else:
+                candidates = passed[rested : rested + 1]
         read_before = self._sized(loaded, first_pool)
         if read_before is not None:
             known = {level.free_bytes for level in self._stood(read_before)}
             candidates = [level for level in candidates if level.free_bytes in known] or candidates
         if not candidates:
             raise UnknownError("no level of memory fits the sizes that the log gives for the first pool")
-        # SGLang empties its allocator's cache when it reads: what was free before that was not read. The first such
-        # reading is the one for the line about loading.
-        freed = [later for level, later in pairwise(levels) if later.free_bytes > level.free_bytes]
         candidates = [level for level in candidates if level.begin_s >= _last_of(freed, candidates)]
         emptied = [level for level in freed if level.begin_s > told_s]
         standing = [level for level in candidates if level.held_s >= _STEP_S or level in emptied] or candidates
