@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ..engines.contract import ServerLog
 from ..records.types import LogArrival
-from ..units import GIB, MIB, Interval, Quantity
+from ..units import GIB, MIB, Interval, Quantity, format_gib
 from .gputrace import Level, Trace
 from .rank_gpus import UnknownError
 
@@ -28,6 +28,8 @@ _BESIDE_STATE, _BESIDE_KV = 64 * MIB, 256 * MIB
 #: Between two allocations of one pool less passes than the first of these; a level that stood longer than the second
 #: is no step on the way down. What stood for a time in between may have been either.
 _STEP_S, _RESTS_S = 0.004, 0.05
+#: Between the end of loading and the sizing workspaces are set up, a few hundred MiB at most.
+_TAKEN_AFTER_LOADING = GIB
 #: Memory is allocated by 2 MiB: what is less than this is a difference of counting, not an allocation in between.
 _COUNTING = MIB
 
@@ -64,6 +66,12 @@ class Rank:
         difference, checked = self._difference(first_pool)
         pre = self._pre(*ready)
         post = self._post(loaded, first_pool)
+        told = next((load.available for load in self._log.weights if load.line == loaded), None)
+        if told is not None and post.low < told.bytes - _TAKEN_AFTER_LOADING:
+            raise UnknownError(
+                f"what NVML shows just before the pools ({format_gib(post.low, digits=2)}) is far below what the log "
+                f"prints after loading ({format_gib(told.bytes, digits=2)}): the reading in between was not seen"
+            )
         return Found(pre=_sum(pre, difference), post=_sum(post, difference), difference=difference, checked=checked)
 
     # ── lines and their moments ──────────────────────────────────────────────────────────────────────────────────────
@@ -131,17 +139,14 @@ class Rank:
         taken = Interval(pool.bytes - pool.resolution_bytes, pool.bytes, pool.bytes + pool.resolution_bytes + beside)
         told_s = self._told_at(loaded)
         levels = self._trace.between(told_s, pool_at.t_s)
-        candidates = [level for level in levels if _became(level, taken, left)]
         # SGLang empties its allocator's cache when it reads: what was free before that was not read. The first such
         # reading is the one for the line about loading.
         freed = [later for level, later in pairwise(levels) if later.free_bytes > level.free_bytes]
-        if not candidates:  # then every step on the way down may have been the last before the pool: rather one at rest
-            passed = [level for level in levels if _passed(level, taken, left)]
-            rested = next((n for n, level in reversed([*enumerate(passed)]) if level.held_s >= _RESTS_S), None)
-            if rested is None or any(level in freed for level in passed[rested + 1 :]):  # … or one read after it
-                candidates = passed[rested or 0 :]
-            else:
-                candidates = passed[rested : rested + 1]
+        # What was seen once, on the way down, may fit the sizes by chance.
+        became = [level for level in levels if _became(level, taken, left)]
+        candidates = [level for level in became if level.held_s >= _STEP_S or level in freed]
+        if not candidates:
+            candidates = _before_steps([level for level in levels if _passed(level, taken, left)], freed)
         read_before = self._sized(loaded, first_pool)
         if read_before is not None:
             known = {level.free_bytes for level in self._stood(read_before)}
@@ -249,6 +254,15 @@ def _passed(level: Level, taken: Interval, left: Sequence[Level]) -> bool:
         second <= level.free_bytes - taken.low and level.free_bytes - taken.high <= first <= level.free_bytes
         for first, second in pairwise(later)
     )
+
+
+def _before_steps(passed: Sequence[Level], freed: Sequence[Level]) -> list[Level]:
+    """Of levels from which a pool was taken unseen: every step on the way down may have been the last before the pool,
+    so rather one at rest; and where memory was freed after it, what stood from then on."""
+    rested = next((n for n in reversed(range(len(passed))) if passed[n].held_s >= _RESTS_S), None)
+    if rested is None or any(level in freed for level in passed[rested + 1 :]):
+        return list(passed[rested or 0 :])
+    return [passed[rested]]
 
 
 def _interval(values: Sequence[int], point: int) -> Interval:
