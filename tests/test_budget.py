@@ -37,6 +37,7 @@ EXACT = {
     ),
     *("smoke_dflash_r4", "var_block8_r4", "var_maxmamba20_r4", "var_nobuffer_r4", "var_noradix_r4", "var_ratio09_r4"),
     *("nospec_r4", "nospec_r8", "nospec_defaults", "tp2_dflash_r8", "tp2_dflash_r32_full"),
+    *("tp2_nospec_r8", "tp2_0512_dflash_r8"),
     *("nextn_r4_full", "nextn_r4_full_nodeepgemm"),
 }
 
