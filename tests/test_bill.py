@@ -77,7 +77,7 @@ def test_kernels_are_compiled_once_per_version() -> None:
 def test_kernels_of_one_gpu_are_not_those_of_two() -> None:
     of = {n: config(gpu={"name": "h200", "count": n}, parallel={"tp_size": n}) for n in (1, 2, 4)}
     told = bill([of[1], of[2], of[4], of[2]])
-    assert [cost.start_s for cost in told.costs] == [137.5, 128.6, 173.6, 67.2]
+    assert [cost.start_s for cost in told.costs] == [137.5, 128.6, 173.6, 36.9]
 
 
 def test_what_is_not_known_is_said() -> None:
