@@ -6,9 +6,6 @@ itself (or, where NVML could not tell, from the log's figures and the known offs
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -18,13 +15,10 @@ from specbench.params import load_campaign
 from specbench.paths import DATA
 from specbench.reading.freeread import measured_offsets
 from specbench.reading.offset_rows import offset_rows
-from specbench.records.record import RunRecord
 from specbench.show.gpu_use import gpu_use
-from specbench.studies.study import Study, study
 from specbench.units import GIB, MIB, Interval
+from tests.recorded_campaign import ROOT, Recorded
 
-ROOT = Path(__file__).parent.parent
-RECORDS = ROOT / "tests" / "records"
 #: Bytes of a token: KV of 16 layers, and of 5 more in a DFLASH draft or 1 in the model's own (NEXTN).
 TOKEN = {"none": 65_536, "DFLASH": 86_016, "NEXTN": 69_632}
 
@@ -64,33 +58,12 @@ SIZED = {
 }
 
 
-@functools.cache
-def studied(name: str) -> Study:
-    return study(RECORDS / f"h200_{name}")
-
-
-def opened(name: str) -> RunRecord:
-    return RunRecord.open(RECORDS / f"h200_{name}")
-
-
-def predicted(name: str, basis: str, limit: str) -> Interval:
-    value = studied(name).diagnosis.budgets[basis].limits[limit].value
-    assert value is not None
-    return value
+STARTS = Recorded("h200")
+studied, opened, predicted = STARTS.studied, STARTS.opened, STARTS.predicted
 
 
 def test_every_point_of_the_campaign_is_shipped_as_it_was_asked() -> None:
-    campaign = load_campaign(ROOT / "params" / "h200.yaml")
-    assert {run.name for run in campaign.runs} == set(LOGGED)
-    for run in campaign.runs:
-        recorded = opened(run.name).config
-        for section in ("gpu", "parallel", "speculative", "memory", "workload"):
-            assert getattr(recorded, section) == getattr(run, section), (run.name, section)
-        assert (recorded.model, recorded.engine.version, recorded.engine.args) == (
-            run.model,
-            run.engine.version,
-            run.engine.args,
-        )
+    STARTS.holds_what_was_asked(set(LOGGED))
 
 
 @pytest.mark.parametrize("name", LOGGED)

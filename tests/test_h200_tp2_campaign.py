@@ -1,0 +1,222 @@
+"""The thirteen starts of params/h200-tp2.yaml on two H200s: what was predicted for two ranks is what came out on both.
+
+Figures are literals that the engine logged. "measured" is predicted from the free memory that NVML saw in the start
+itself; "config" from the configuration alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from specbench.engines.contract import RankPools
+from specbench.paths import DATA
+from specbench.reading.freeread import measured_offsets
+from specbench.reading.offset_rows import offset_rows
+from specbench.units import GIB, MIB, Interval, Quantity
+from tests.recorded_campaign import Recorded
+
+STARTS = Recorded("h200-tp2")
+ONE_GPU = Recorded("h200")
+RANKS = ("TP0", "TP1")
+
+#: name -> outcome, asked, resolved, served, state slots, tokens
+LOGGED = {
+    "story-4": ("served", 4, 4, 4, 185, 664_537),
+    "story-8": ("served", 8, 8, 8, 164, 587_579),
+    "story-8-full-card": ("served", 8, 8, 8, 403, 1_447_102),
+    "dflash-4": ("served", 4, 4, 4, 47, 863_288),
+    "dflash-8": ("served", 8, 8, 8, 47, 748_747),
+    "dflash-8-full-card": ("served", 8, 8, 8, 104, 1_932_493),
+    "dflash-32": ("capped", 32, 9, 9, 47, 720_111),
+    "dflash-32-full-card": ("capped", 32, 20, 17, 104, 1_588_868),  # 17: it admits nothing while 3 places are free
+    "no-speculation-8": ("served", 8, 8, 8, 206, 973_911),
+    "no-speculation-8-full-card": ("served", 8, 8, 8, 446, 2_097_711),
+    "nextn-8": ("crashed", 8, 8, 1, 107, 1_039_005),
+    "nextn-8-full-card": ("crashed", 8, 8, 2, 240, 2_414_149),
+    "nextn-8-no-graphs": ("served", 8, 8, 8, 107, 1_039_005),
+}
+OLD = ("story-4", "story-8", "story-8-full-card")  # SGLang 0.5.12
+CRASHED = ("nextn-8", "nextn-8-full-card")
+
+#: Qwen3.6-27B on one of two ranks. 48 layers with a state: 24 of 48 value heads of 128 × 128 in float32, and the last 3
+#: inputs of a convolution over 5,120 of 10,240 channels in bfloat16.
+SSM = 48 * 24 * 128 * 128 * 4
+CONV = 48 * 5_120 * 3 * 2
+#: 16 layers with KV: 2 of 4 heads of 256, K and V each, in bfloat16. A DFLASH draft has 5 layers: 4 of 8 heads of 128.
+K_TARGET = 16 * 2 * 256 * 2
+K_DFLASH = 5 * 4 * 128 * 2
+K_NEXTN = 1 * 2 * 256 * 2
+
+#: What NVML saw, the same on both ranks: free before loading, by version (two levels 2 MiB apart, the second was read).
+PRE = {"0.5.16": 148_405_288_960, "0.5.12": 148_476_592_128}
+#: … and when the pools were sized. SGLang 0.5.12 loads its draft later.
+SIZED = {"none": 120_875_974_656, "DFLASH": 118_778_822_656, "NEXTN": 117_851_881_472, "0.5.12": 120_926_306_304}
+
+
+def version(name: str) -> str:
+    return STARTS.opened(name).config.engine.version
+
+
+def pools(name: str, rank: str, role: str = "target") -> RankPools:
+    (found,) = [one for one in STARTS.studied(name).diagnosis.pools.ranks if (one.rank, one.role) == (rank, role)]
+    return found
+
+
+def test_every_point_of_the_campaign_is_shipped_as_it_was_asked() -> None:
+    STARTS.holds_what_was_asked(set(LOGGED))
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_what_came_out(name: str) -> None:
+    outcome, asked, resolved, served, slots, tokens = LOGGED[name]
+    found = STARTS.studied(name)
+    assert (found.outcome, found.asked, found.resolved, found.served) == (outcome, asked, resolved, served)
+    for rank in RANKS:
+        assert (pools(name, rank).state_slots, pools(name, rank).kv_tokens) == (slots, tokens)
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_from_measured_free_memory_it_is_exact(name: str) -> None:
+    _, _, resolved, _, slots, tokens = LOGGED[name]
+    assert STARTS.predicted(name, "measured", "state_slots") == Interval.exact(slots)
+    assert STARTS.predicted(name, "measured", "running_requests") == Interval.exact(resolved)
+    found = STARTS.predicted(name, "measured", "kv_tokens")
+    assert found.point == tokens
+    assert found.low <= tokens <= found.high <= tokens + 600
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_from_the_configuration_alone_it_is_close(name: str) -> None:
+    """0.5.12: its emulated budgets rested on a free-memory figure that was 0.0035 GiB too high."""
+    _, _, resolved, _, slots, tokens = LOGGED[name]
+    assert STARTS.predicted(name, "config", "state_slots").point == slots
+    assert STARTS.predicted(name, "config", "running_requests").point == resolved
+    found = STARTS.predicted(name, "config", "kv_tokens")
+    assert found.contains(tokens)
+    assert abs(found.point - tokens) <= (25 if name in OLD else 2)
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_free_memory_is_measured_the_same_on_both_ranks(name: str) -> None:
+    found = measured_offsets(STARTS.opened(name))
+    assert not isinstance(found, str), found
+    pre = PRE[version(name)]
+    algorithm = STARTS.opened(name).config.speculative.algorithm
+    post = SIZED["0.5.12"] if name in OLD else SIZED[algorithm]
+    assert found.pre == Interval(pre - 2 * MIB, pre, pre)
+    unsure = 20 * MIB if name in ("story-8", "story-8-full-card") else 0
+    assert found.post == Interval(post, post, post + unsure)
+    assert found.difference == Interval.exact(0)
+    assert found.checked >= 8
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("name", LOGGED)
+def test_a_rank_has_half_of_the_state_and_two_of_the_four_kv_heads(name: str, rank: str) -> None:
+    """One slot more than logged is kept for padding, and one page of one token."""
+    _, _, resolved, _, slots, tokens = LOGGED[name]
+    own = pools(name, rank)
+
+    def near(logged: Quantity | None, expected: int) -> None:
+        assert logged is not None
+        assert logged.bytes == pytest.approx(expected, abs=logged.resolution_bytes)
+
+    assert (SSM, CONV, K_TARGET) == (75_497_472, 1_474_560, 16_384)
+    near(own.state_ssm, (slots + 1) * SSM)
+    near(own.state_conv, (slots + 1) * CONV)
+    near(own.k, (tokens + 1) * K_TARGET)
+    near(own.v, (tokens + 1) * K_TARGET)
+    speculative = STARTS.opened(name).config.speculative
+    if speculative.algorithm == "none":
+        return
+    if speculative.algorithm == "DFLASH":
+        near(pools(name, rank, "draft").k, (tokens + 1) * K_DFLASH)
+    else:
+        near(pools(name, rank, "draft").k, (tokens + 1) * K_NEXTN)
+    assert speculative.num_draft_tokens is not None
+    near(own.scratch_ssm, (resolved + 1) * speculative.num_draft_tokens * SSM)
+
+
+def test_the_offsets_table_has_what_these_starts_measured() -> None:
+    told = offset_rows(STARTS.opened(name) for name in LOGGED)
+    assert told.without == ()
+    table = yaml.safe_load((DATA / "offsets.yaml").read_text(encoding="utf-8"))["rows"]
+    rows = [proposal.row for proposal in told.proposals]
+    assert len(rows) == 4
+    for row in rows:
+        (known,) = [
+            one
+            for one in table
+            if {*row["versions"]} <= {*one["versions"]}
+            and {*row["algorithms"]} <= {*one["algorithms"]}
+            and (one["tp"], one["gpu"], one["logged"]) == (2, "h200", row["logged"])
+        ]
+        assert [known[key] for key in ("pre", "post", "beside")] == [row[key] for key in ("pre", "post", "beside")]
+        assert known["source"].startswith("measured by NVML in h200-tp2_")
+
+
+@pytest.mark.parametrize(
+    ("name", "one_gpu", "two_gpus"),
+    [("story-4", 4, 4), ("story-8", 0, 8), ("dflash-4", 1, 4), ("dflash-8", 1, 8), ("dflash-8-full-card", 7, 8)],
+)
+def test_what_one_card_does_not_serve_two_do(name: str, one_gpu: int, two_gpus: int) -> None:
+    """The same configuration but for tp_size: how many of those asked can run at once."""
+    assert (ONE_GPU.studied(name).resolved or 0, STARTS.studied(name).resolved) == (one_gpu, two_gpus)
+    one, two = (found.opened(name).config for found in (ONE_GPU, STARTS))
+    assert (one.parallel.tp_size, two.parallel.tp_size) == (1, 2)
+    assert (one.memory, one.speculative, one.engine.args) == (two.memory, two.speculative, two.engine.args)
+
+
+def test_two_cards_leave_four_times_as_much_for_the_pools() -> None:
+    """Not twice: the weights are split too. 0.5.12, DFLASH, 4 asked: slots, scratch and KV of both cards."""
+
+    def bytes_of(starts: Recorded) -> int:
+        ranks = starts.studied("story-4").diagnosis.pools.ranks
+        sizes = [
+            size for own in ranks for size in (own.state_conv, own.state_ssm, own.kv, own.scratch_ssm, own.scratch_conv)
+        ]
+        return sum(size.bytes for size in sizes if size is not None)
+
+    one, two = bytes_of(ONE_GPU), bytes_of(STARTS)
+    assert (one / GIB, two / GIB) == pytest.approx((22.04, 91.38), abs=0.05)
+
+
+@pytest.mark.parametrize("name", CRASHED)
+def test_the_crash_in_the_engines_words(name: str) -> None:
+    record = STARTS.opened(name)
+    assert (record.status.status, record.status.exit_code) == ("crashed", -9)
+    assert record.status.reason == (
+        "ended while serving (signal 9): RuntimeError: The expanded size of the tensor (1048576) must match the "
+        "existing size (1048704) at non-singleton dimension 0. Target sizes: [1048576]. Tensor sizes: [1048704]"
+    )
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_both_cards_were_sampled_and_found_and_left_as_they_were(name: str) -> None:
+    record = STARTS.opened(name)
+    assert {sample.gpu for sample in record.gpu_samples()} == {0, 1}
+    memory = record.gpu_memory
+    assert memory is not None
+    assert memory.is_back is True
+    for uses in (memory.before, memory.after):
+        assert [(use.gpu, use.used_bytes, use.holders) for use in uses] == [(gpu, 615.0625 * MIB, ()) for gpu in (0, 1)]
+
+
+@pytest.mark.parametrize("name", sorted(set(LOGGED) - set(CRASHED)))
+def test_the_prefix_cache_was_flushed_before_every_measured_step(name: str) -> None:
+    status = STARTS.opened(name).status
+    steps = {trace.step for trace in STARTS.opened(name).requests() if trace.phase == "measured"}
+    assert steps >= {"conc1-in1024", "conc8-in1024", "conc16-in1024"}
+    assert all(status.flushes[step].startswith("HTTP 200") for step in steps)
+    assert all(status.caches[step].flushed for step in steps)
+    assert not [trace.error for trace in STARTS.opened(name).requests() if trace.error]
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_records_are_small_and_name_no_folder_of_a_person(name: str) -> None:
+    record = STARTS.opened(name)
+    assert sum(file.stat().st_size for file in record.folder.iterdir()) < 250_000
+    assert record.command()[0] == record.config.engine.python == "/srv/venv/bin/python3"
+    assert record.env["imported"]["from"] == name
+    assert record.env["inherited_environment"]["NCCL_NVLS_ENABLE"] == "0"  # its buffers would come off what is free
