@@ -22,6 +22,7 @@ from specbench.show.findings import clipped
 from specbench.show.run import provenance, served_cell
 from specbench.show.serving import _spread
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
+from specbench.show.story import warnings
 from specbench.studies.study import collect, study
 from specbench.units import GIB, Interval
 
@@ -374,3 +375,21 @@ def test_earlier_attempts_stand_under_the_row_of_the_last(tmp_path: Path) -> Non
     assert "refused" in lines[3]
     assert 'href="point/index.html"' in shown.html
     assert 'href="point.2/index.html"' not in shown.html
+
+
+def test_marks_that_differ_in_the_passed_fraction_alone_are_said_once(tmp_path: Path) -> None:
+    for name in (
+        "h200_story-4",
+        "h200_dflash-8",
+        "h200-tp2_story-8",
+        "h200-tp2_dflash-8",
+        "h200-tp2_dflash-8-full-card",
+    ):
+        shutil.copytree(RECORDS / name, tmp_path / name / "record")
+    emulated, random = [line for line in str(warnings(collect(tmp_path))).splitlines() if line]
+    assert emulated == (
+        "EMULATED BUDGET OF RTX PRO 6000 ON H200: mem_fraction_static 0.75 of RTX PRO 6000 was passed as 0.50712862, "
+        "0.50738546, 0.50814030; room outside the budget and speed are those of H200: in 4 of 5 runs. These are: "
+        "h200-tp2_dflash-8, h200-tp2_story-8, h200_dflash-8, h200_story-4."
+    )
+    assert random.startswith("In all 5 runs the weights are random")

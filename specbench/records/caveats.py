@@ -6,6 +6,8 @@ or an acceptance that nobody measured.
 
 from __future__ import annotations
 
+import re
+
 from ..configuration.config import RunConfig
 from ..engines.sglang.acceptance import LENGTH, honoured, simulated
 from ..engines.sglang.resolve import server_args
@@ -55,6 +57,10 @@ def marks_set(record: RunRecord) -> tuple[str, ...]:
     length = simulated_length(record)
     found = [] if length is None else [_simulated(length, record.config)]
     return (*found, *_emulated(record.config, record.env.get("emulation")))
+
+
+#: The static fraction in a mark: that which the server was passed for an emulated card.
+PASSED = re.compile(r"(?<=was passed as )0\.\d{8}")
 
 
 def marks_of(config: RunConfig) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from html import escape
 
 from ..diagnose.finding import Finding, Remedy
 from ..reading.outcome import in_words
-from ..records.caveats import caveats, marks
+from ..records.caveats import PASSED, caveats, marks
 from ..records.listing import read
 from ..records.record import RunRecord
 from ..studies.proofs import Proof, proofs
@@ -91,11 +91,15 @@ def _held(
     collection: Collection, of: Callable[[Study], Iterable[str]], sentence: Callable[[str, str], str]
 ) -> Iterator[Shown]:
     holders: dict[str, list[str]] = {}
+    fractions: dict[str, set[str]] = {}  # the one figure in which marks of several runs may differ
     for study in collection.studies:
         for text in of(study):
-            holders.setdefault(text, []).append(study.name)
+            alike = PASSED.sub("\0", text)
+            fractions.setdefault(alike, set()).update(PASSED.findall(text))
+            holders.setdefault(alike, []).append(study.name)
     everyone = len(collection.studies)
-    for text, names in holders.items():
+    for alike, names in holders.items():
+        text = alike.replace("\0", ", ".join(sorted(fractions[alike])))
         which = f"all {everyone}" if len(names) == everyone else f"{len(names)} of {everyone}"
         told = "" if len(names) == everyone else f" These are: {', '.join(names)}."
         yield banner(sentence(text, which) + told)
