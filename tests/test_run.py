@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,11 +23,14 @@ from specbench.host import machine, nvml
 from specbench.host.machine import Gpu, GpuState
 from specbench.lifecycle import fetch
 from specbench.lifecycle.launch import Server
+from specbench.params import load_run
 from specbench.reading import latency
+from specbench.reading.freeread import measured_offsets
 from specbench.records.caveats import RANDOM_WEIGHTS
 from specbench.records.record import RunRecord
 from specbench.records.writer import RecordWriter
 from specbench.running import captures, environment
+from specbench.running.carried import carried
 from specbench.running.run import run
 from specbench.studies.study import study
 
@@ -286,6 +290,36 @@ def test_the_machine_that_was_recorded_and_the_one_that_played(tmp_path: Path, m
     assert record.this_machine.words == "1 × NVIDIA L4, driver 580.0"
     assert record.gpu_samples() == ()  # this machine's card had no part in it
     assert record.env["gpu_telemetry"] == "not sampled: a replay uses no GPU"
+
+
+def test_what_was_watched_when_it_was_recorded_is_in_the_record_of_the_replay(tmp_path: Path) -> None:
+    """Recorded figures: its page tells of the recorded cards, and of what the solver read, as that of the recording."""
+    recording = RunRecord.open(RECORDS / "h200-tp2_dflash-8")
+    record = run(load_run(RECORDS.parent.parent / "params" / "recordings" / "h200-tp2_dflash-8.yaml"), tmp_path)
+    assert record.origin == "recorded"
+    assert record.log_bytes() == recording.log_bytes()
+    assert record.gpu_samples() == recording.gpu_samples() != ()
+    assert record.log_arrivals() == recording.log_arrivals() != ()
+    assert record.metric_samples() == recording.metric_samples() != ()
+    assert record.gpu_memory == recording.gpu_memory is not None
+    assert record.env["server_gpus"] == [0, 1]
+    assert measured_offsets(record) == measured_offsets(recording)
+
+
+def test_a_replay_with_another_log_gets_nothing_of_what_was_watched(tmp_path: Path) -> None:
+    recording = RunRecord.open(RECORDS / "h200-tp2_dflash-8")
+    cut = tmp_path / "server.log"
+    cut.write_bytes(recording.log_bytes()[:-100])
+    assert carried(recording, cut) is None
+    cut.write_bytes(recording.log_bytes())
+    assert carried(recording, cut) is not None
+    assert carried(recording, tmp_path / "gone.log") is None
+    shutil.copytree(recording.folder, tmp_path / "unsampled")
+    (tmp_path / "unsampled" / "gpu.csv.gz").unlink()
+    assert carried(RunRecord.open(tmp_path / "unsampled"), cut) is None
+    shutil.copytree(recording.folder, tmp_path / "damaged")
+    (tmp_path / "damaged" / "gpu.csv").write_text("t_s,phase\nx,y\n")
+    assert carried(RunRecord.open(tmp_path / "damaged"), cut) is None
 
 
 def test_what_a_server_tells_of_itself_has_bounds_and_is_checked(

@@ -133,10 +133,12 @@ def _observe(measured: Subject, writer: RecordWriter, progress: Progress | None,
     else:
         ending = server.ending(timeout_s, exit_code_known=measured.exit_code_known)
     env = measured.environment(server, watching.telemetry.words)
-    writer.env({**env, "gpu_memory": server.gpu_use, "capture": watching.told()})
+    from_recording = measured.carried(writer.log_path)
+    env = {**env, "gpu_memory": server.gpu_use, "capture": watching.told()}
+    writer.env(env if from_recording is None else {**env, **from_recording.env})
     if sending.traces:
         writer.requests(sending.traces)
-    watching.write(writer)
+    (from_recording or watching).write(writer)
     told += [*measured.recorded_notes(), *notes.after(sending), *server.notes, *watching.notes()]
     return writer.finish(
         RunStatus(

@@ -28,6 +28,7 @@ from ..load.sending import Progress, Sending
 from ..records.redaction import Redaction
 from ..replay.itself import UNTOLD, Played, pace
 from ..terms import Origin
+from .carried import Carried, carried
 from .environment import environment, of_attached
 from .recorded import replayed
 
@@ -88,6 +89,10 @@ class Subject(abc.ABC):
     def phases(self, start_s: float, sent: Mapping[str, float], stop_s: float) -> dict[str, float]:
         """Seconds by phase."""
         return {"start": round(start_s, 3), **sent, "stop": round(stop_s, 3)}
+
+    def carried(self, log_path: Path) -> Carried | None:
+        """Of a replay that left the log at `log_path`: what was watched when it was recorded. None: nothing."""
+        return None
 
     def environment(self, server: Server | Attached, gpu_telemetry: str) -> dict[str, Any]:
         """The content of env.json, without what was watched."""
@@ -165,6 +170,9 @@ class StartedReplay(Subject):
         self, log_path: Path, tick: Tick, ready_within_s: float
     ) -> contextlib.AbstractContextManager[Server | Attached]:
         return launch(self.config, log_path=log_path, tick=tick, gpus=(), ready_within_s=ready_within_s)
+
+    def carried(self, log_path: Path) -> Carried | None:
+        return carried(self._record, log_path)
 
     def environment(self, server: Server | Attached, gpu_telemetry: str) -> dict[str, Any]:
         return environment(self.config, server.argv, gpu_telemetry, server.gpu_memory, self._replayed, self.checked)
