@@ -32,7 +32,7 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "dflash_r8_full": ("served", ("capped-by-state-slots",)),
     "dflash_r8_full_sim": ("served", ("capped-by-state-slots", "queue-with-room")),
     "h200-tp2_dflash-32": ("served", ("capped-by-state-slots", "queue-with-room", "slow-first-request")),
-    "h200-tp2_dflash-32-full-card": ("served", ("capped-by-state-slots", "slow-first-request")),
+    "h200-tp2_dflash-32-full-card": ("served", ("capped-by-state-slots", "admission-delayed", "slow-first-request")),
     "h200-tp2_dflash-4": ("served", ("queue-with-room",)),
     "h200-tp2_dflash-8": ("served", ("queue-with-room", "slow-first-request")),
     "h200-tp2_dflash-8-full-card": ("served", ("queue-with-room", "slow-first-request")),

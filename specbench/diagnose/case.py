@@ -10,9 +10,12 @@ from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
 from ..engines.sglang.per_worker import requests_of_worker
+from ..engines.sglang.sizing import rule_version
+from ..errors import ConfigError
 from ..judging.judge import passed
 from ..records.types import RequestTrace
 from ..terms import Basis, Limit, Status
+from ..versions import version_key
 from .finding import Remedy
 from .remedies import Situation, longer_requests, remedies
 
@@ -45,6 +48,17 @@ class Case:
     def one_engine(self) -> bool:
         """Whether all requests go to one scheduler."""
         return self.config is None or self.config.parallel.dp_size == 1
+
+    @property
+    def rules_version(self) -> str | None:
+        """The release whose rules the server follows. None: not known."""
+        told = self.log.version or self.log.version_range[0]
+        try:
+            if self.config is not None:
+                return rule_version(self.config.engine)
+            return told if told is not None and version_key(told) else None
+        except ConfigError:
+            return None
 
     @property
     def asked_requests(self) -> int | None:

@@ -36,7 +36,8 @@ from .case import Case
 from .finding import Finding
 from .fromlog import config_of_log
 from .rules_limits import capped, context_above_pool
-from .rules_serving import overflow, prefix_hits, queue_with_room, requests_failed, slow_first
+from .rules_queue import admission_delayed, queue_with_room
+from .rules_serving import overflow, prefix_hits, requests_failed, slow_first
 from .rules_start import failed
 from .running import most_at_once
 from .serving import serving
@@ -49,6 +50,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     capped,
     context_above_pool,
     queue_with_room,
+    admission_delayed,
     slow_first,
     prefix_hits,
 )

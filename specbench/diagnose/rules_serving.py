@@ -1,11 +1,10 @@
-"""Rules about the requests themselves: overflow, slow first requests, prefix hits, queues beside empty pools."""
+"""Rules about the requests themselves: overflow, slow first requests, prefix hits."""
 
 from __future__ import annotations
 
 import re
 import statistics
 from collections import Counter
-from collections.abc import Sequence
 
 from ..engines.contract import Line
 from ..records.types import RequestTrace
@@ -19,8 +18,6 @@ _POOL = re.compile(r"exceeds the maximum allowed length")
 
 #: The first request of a shape compiles kernels: it is called slow from this factor on, and from this many seconds.
 _SLOW_FACTOR, _SLOW_S = 3.0, 0.3
-#: A pool has room below this usage; a queue is no accident from this share of the decode lines on.
-_ROOM, _OFTEN = 0.5, 0.2
 #: A smaller share of cached input tokens changes no latency that anyone could measure.
 _HITS = 0.01
 
@@ -161,42 +158,3 @@ def _hits(who: str, share: float, evidence: tuple[Line, ...]) -> Finding:
 def _cached(request: RequestTrace) -> int:
     value = request.meta_info.get("cached_tokens")
     return value if isinstance(value, int) else 0
-
-
-def queue_with_room(case: Case) -> tuple[Finding, ...]:
-    """Requests wait although pools have room: the limit of running requests is what holds them."""
-    queued, usage, running = case.column("queued_requests"), case.column("token_usage"), case.column("running_requests")
-    waiting = [
-        row
-        for row, (q, u, r) in enumerate(zip(queued, usage, running, strict=True))
-        if q and r and u is not None and u < _ROOM
-    ]
-    if not waiting or len(waiting) < _OFTEN * len(queued):
-        return ()
-    limit = case.pools.running_requests
-    worst = max(waiting, key=lambda row: queued[row])
-    most = max(running[row] for row in waiting)
-    if limit is not None and most < limit:
-        return ()
-    return (
-        Finding(
-            id="queue-with-room",
-            cause=(
-                f"Up to {counted(queued[worst], 'request')} {_verb('wait', queued[worst])} while {running[worst]} "
-                f"{_verb('run', running[worst])} and the KV pool is {usage[worst]:.0%} full ({len(waiting)} of "
-                f"{len(queued)} decode lines): the queue waits for a running one to end (limit {format_count(limit)}), "
-                "not for KV tokens."
-            ),
-            severity="costly",
-            evidence=_rows(case, (waiting[0], worst)),
-        ),
-    )
-
-
-def _verb(plural: str, count: int) -> str:
-    return f"{plural}s" if count == 1 else plural
-
-
-def _rows(case: Case, rows: Sequence[int]) -> tuple[Line, ...]:
-    numbers = case.column("line")
-    return tuple(line for row in dict.fromkeys(rows) for line in case.line(numbers[row]))
