@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..engines.contract import Failure, Line
 from ..units import counted, format_gib, gib
 from .case import Case
+from .engine_fault import engine_fault
 from .finding import Finding
 
 #: failure kind -> finding id. What is not here is a crash of its own kind.
@@ -93,10 +94,7 @@ def _cause(case: Case, failure: Failure, finding_id: str) -> str:
         case "refused-unbalanced":
             return f"One GPU has much less free memory than another: someone else uses it. {said}"
         case "crashed-serving":
-            return (
-                f"The server died while serving{_batch(case)}: {said} (No pool was exhausted: a fault of the engine, "
-                "to be reported to its maintainers with these lines; another attention backend may avoid it.)"
-            )
+            return f"The server died while serving{_batch(case)}: {said} ({engine_fault(case, failure)})"
         case _:
             return f"The server died while starting: {said}"
 

@@ -1,0 +1,58 @@
+"""The crash of EAGLE and NEXTN at a batch as large as the largest CUDA graph, with the triton attention backend.
+
+In: a failure of the log, the server's arguments, its context length. Out: the figures of the attention mask that did
+not fit; None: another failure, or other figures. The verify step writes a mask of draft tokens × (context + draft
+tokens) for each request; the buffer of the graphs lacks the second part. Hybrid models allocate the mask outside the
+buffer, and as long as the context where overlap scheduling does not know the lengths, so only a full batch overruns it.
+
+No flag was found that keeps the graphs: a smaller largest graph moves the crash to batches of that size, and a larger
+one is cut down to the running requests.
+
+Source: layers/attention/triton_backend.py (init_cuda_graph_state, _update_target_verify_buffers), hybrid_linear_attn_
+backend.py, speculative/eagle_worker_common.py, eagle_utils.py, model_executor/runner/base_cuda_graph_runner.py of
+0.5.16. 0.5.17 allocates both parts (layers/attention/verify_mask.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..contract import Failure
+from .logs.form import Form
+
+_TOO_SMALL = Form(
+    "mask_buffer_too_small",
+    "The expanded size of the tensor ({buffer:int}) must match the existing size ({mask:int}) "
+    "at non-singleton dimension 0.",
+)
+_FILE, _FUNCTION = "triton_backend.py", "in _update_target_verify_buffers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullMask:
+    """The mask of a batch that fills the largest graph; sizes are entries."""
+
+    requests: int
+    draft_tokens: int
+    context: int
+
+    @property
+    def buffer(self) -> int:
+        return self.requests * self.draft_tokens * self.context
+
+    @property
+    def missing(self) -> int:
+        return self.requests * self.draft_tokens**2
+
+
+def full_mask(failure: Failure, arguments: Mapping[str, Any], context: int | None) -> FullMask | None:
+    """What the failure's two sizes are made of, when they are exactly these products."""
+    where = str(failure.values.get("where"))
+    draft_tokens = arguments.get("speculative_num_draft_tokens")
+    sizes = _TOO_SMALL.read(failure.text) if _FILE in where and where.endswith(_FUNCTION) else None
+    if sizes is None or not context or not isinstance(draft_tokens, int) or draft_tokens < 1:
+        return None
+    found = FullMask(requests=sizes["buffer"] // (draft_tokens * context), draft_tokens=draft_tokens, context=context)
+    return found if (sizes["buffer"], sizes["mask"]) == (found.buffer, found.buffer + found.missing) else None
