@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .specs import Communication
 from .terms import Basis, Limit, Term, Verdict
 from .units import GIB, Interval
 
@@ -49,6 +50,7 @@ class FreeMemory:
     post: Interval  # free when the pools are sized
     source: str  # "gpu table: …", "given: --pre-gib, --post-gib", "log: line 24 and 30, offsets of …"
     watched: bool = False  # NVML showed it in that very start; False: a table or a printed figure
+    communication: Communication | None = None  # taken before `pre` is read; of the GPU table. None: not measured
 
     @property
     def words(self) -> str:

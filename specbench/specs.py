@@ -11,7 +11,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,6 +34,9 @@ _MODELS = DATA / "models"
 #: that were measured (an H200: 1.27 at TP1, 2.2 to 2.4 with NCCL), used for cards that were not.
 _GONE_ONE_GPU = (0.6, 1.2, 1.9)
 _GONE_SEVERAL_GPUS = (1.2, 2.2, 3.2)
+#: Keys of a row of free memory before loading, and of what communication takes there.
+_COMMUNICATION_KEYS = frozenset({"low", "point", "high", "source"})
+_FREE_KEYS = _COMMUNICATION_KEYS | {"versions", "communication_gib"}
 #: How far a card's total may be from the table's and still be that card.
 _SAME_TOTAL = 0.03
 
@@ -83,6 +86,16 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """What the distributed init takes of a card, per rank: buffers for the communication between ranks. It is taken
+    before the free memory is read, so that memory is without it."""
+
+    bytes: Interval  # over all ranks; the point is of the rank with least free memory
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreeBeforeLoad:
     """Free memory before the weights load, on the rank with least, as the engine logs it."""
 
@@ -90,6 +103,7 @@ class FreeBeforeLoad:
     source: str
     measured: bool
     versions: frozenset[str] = frozenset()  # of the engine; none: all of them
+    communication: Communication | None = None  # None: not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +153,11 @@ class GpuSpec:
         )
         if own is not None:
             return own
-        low, high = min(row.bytes.low for row in rows), max(row.bytes.high for row in rows)
         return FreeBeforeLoad(
-            bytes=Interval(low, rows[0].bytes.point, high),
+            bytes=_over_all([row.bytes for row in rows]),
             source=f"{rows[0].source}; not measured with {version}",
             measured=False,
+            communication=_communication_over_all([row.communication for row in rows], version),
         )
 
     def _derived(self, ranks: int) -> FreeBeforeLoad:
@@ -159,6 +173,23 @@ class GpuSpec:
             source=f"derived: total of {total / GIB:.2f} GiB less {low} to {high} GiB; not measured on this card",
             measured=False,
         )
+
+
+def _over_all(intervals: Sequence[Interval]) -> Interval:
+    """The point of the first, and an interval over all."""
+    return Interval(min(one.low for one in intervals), intervals[0].point, max(one.high for one in intervals))
+
+
+def _communication_over_all(rows: Sequence[Communication | None], version: str) -> Communication | None:
+    """None as soon as one row does not tell: an interval over the others would promise too much."""
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows):
+        return None
+    return Communication(
+        bytes=_over_all([row.bytes for row in known]),
+        source=f"{known[0].source}; not measured with {version}",
+        measured=False,
+    )
 
 
 # ── models ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -339,16 +370,32 @@ def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
         raise SpecError(
             f"data/gpus.yaml: {name}: {type(error).__name__}: {error}.\n"
             "Expected title, total_mib and optionally free_gib: {ranks: {low, point, high, source}}, or a list of such "
-            "rows with versions."
+            "rows with versions; in such a row optionally communication_gib: {low, point, high, source}."
         ) from None
 
 
 def _free(known: Mapping[str, Any]) -> FreeBeforeLoad:
-    low, point, high = (round(known[key] * GIB) for key in ("low", "point", "high"))
+    if unknown := known.keys() - _FREE_KEYS:
+        raise ValueError(f"free_gib has the unknown key {min(unknown)!r}")
+    communication = known.get("communication_gib")
     source = str(known["source"])
     return FreeBeforeLoad(
-        bytes=Interval(low, point, high),
+        bytes=_interval(known),
         source=source,
         measured=source.startswith("measured"),
         versions=frozenset(known.get("versions", ())),
+        communication=None if communication is None else _communication(communication),
     )
+
+
+def _communication(known: Mapping[str, Any]) -> Communication:
+    if not isinstance(known, Mapping) or known.keys() != _COMMUNICATION_KEYS:
+        raise ValueError(f"communication_gib is {known!r:.90}")
+    found, source = _interval(known), str(known["source"])
+    if found.low <= 0:
+        raise ValueError("communication_gib is 0 or less; leave it out where it was not measured")
+    return Communication(bytes=found, source=source, measured=source.startswith("measured"))
+
+
+def _interval(known: Mapping[str, Any]) -> Interval:
+    return Interval(*(round(known[key] * GIB) for key in ("low", "point", "high")))

@@ -93,6 +93,34 @@ def test_text_and_json_tell_what_is_left_for_pools() -> None:
     assert found["formulas"]["left_for_pools"]["numbers"] == "43.1911 - 94.4000 × (1 - 0.75) = 19.5911 GiB"
 
 
+ON_TWO_H200 = [
+    *("--set", "gpu.name=h200", "--set", "gpu.count=2", "--set", "parallel.tp_size=2"),
+    *("--set", "engine.version=0.5.16"),
+]
+
+
+def test_what_communication_takes_is_told_beside_the_free_memory() -> None:
+    """1.07 GiB on both ranks, as h200-tp2_dflash-8 logged."""
+    text = " ".join(predict(STORY / "tp4-8.yaml", *ON_TWO_H200).stdout.split())
+    assert (
+        "communication: 1.07 GiB (1.06 to 1.08) per rank are taken before that, by the distributed init, and are not "
+        "in the free memory; GPU table: measured: 13 starts log 1.07 on both ranks"
+    ) in text
+    found = json.loads(predict(STORY / "tp4-8.yaml", *ON_TWO_H200, "--json").stdout)["free"]["communication"]
+    assert (found["bytes"], found["measured"]) == (round(1.07 * 2**30), True)
+    assert found["interval"] == [round(1.06 * 2**30), round(1.08 * 2**30)]
+    assert "NCCL_NVLS_ENABLE=0" in found["source"]
+
+
+def test_communication_that_was_not_measured_is_said_so_and_null() -> None:
+    text = " ".join(predict(STORY / "tp4-8.yaml").stdout.split())  # of an RTX PRO 6000
+    assert "communication: what the distributed init takes before that was not measured for this card" in text
+    assert json.loads(predict(STORY / "tp4-8.yaml", "--json").stdout)["free"]["communication"] is None
+    measured = ["--pre-gib", "94.40", "--post-gib", "80"]
+    assert "communication:" not in predict(STORY / "tp4-8.yaml", *measured).stdout
+    assert json.loads(predict(STORY / "tp4-8.yaml", *measured, "--json").stdout)["free"]["communication"] is None
+
+
 def test_json_has_the_formula_of_every_figure() -> None:
     found = json.loads(predict(STORY / "tp1-8.yaml", "--json").stdout)
     assert set(found["formulas"]) == {"left_for_pools", *found["limits"], *found["bytes"]}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specbench import specs
 from specbench.architectures import ARCHITECTURES
 from specbench.errors import ConfigError, SpecError
 from specbench.layers import FullAttention
@@ -215,6 +217,90 @@ def test_a_version_that_was_not_measured_lies_between_those_that_were() -> None:
     assert known.bytes == Interval(round(138.20 * GIB), round(138.21 * GIB), round(138.29 * GIB))
     assert not known.measured
     assert known.source.endswith("; not measured with 0.5.20")
+
+
+# What the first "Init torch distributed ends. … mem usage=" of each rank logs, on the rank with least free memory and
+# on all: story-8 and dflash-8 of the two-GPU campaign, tp4_0512_dflash_r8 and tp4_dflash_r8.
+@pytest.mark.parametrize(
+    ("ranks", "version", "point", "logged"),
+    [
+        (1, "0.5.12", 0.09, (0.09,)),
+        (1, "0.5.16", 0.09, (0.09,)),
+        (2, "0.5.12", 1.01, (1.01, 1.01)),
+        (2, "0.5.16", 1.07, (1.07, 1.07)),
+        (4, "0.5.12", 1.28, (1.23, 1.28, 1.28, 1.05)),
+        (4, "0.5.16", 1.30, (1.25, 1.30, 1.30, 1.06)),
+    ],
+)
+def test_what_communication_takes_is_known_by_version_and_number_of_gpus(
+    ranks: int, version: str, point: float, logged: tuple[float, ...]
+) -> None:
+    found = load_gpu("h200").free_before_load(ranks, version).communication
+    assert found.measured and found.source.startswith("measured: ")
+    assert found.bytes.point == round(point * GIB)
+    assert all(found.bytes.low < round(figure * GIB) < found.bytes.high for figure in logged)
+    assert ("NCCL_NVLS_ENABLE=0" in found.source) == (ranks > 1)
+
+
+def test_communication_of_another_version_lies_between_those_that_were_measured() -> None:
+    found = load_gpu("h200").free_before_load(2, "0.5.20").communication
+    assert found.bytes == Interval(round(1.00 * GIB), round(1.07 * GIB), round(1.08 * GIB))
+    assert not found.measured
+    assert found.source.endswith("; not measured with 0.5.20")
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("h200", 8), ("rtx-pro-6000", 2), ("h100", 2), ("cpu", 1)])
+def test_communication_that_was_not_measured_is_unknown(name: str, ranks: int) -> None:
+    assert load_gpu(name).free_before_load(ranks, "0.5.16").communication is None
+
+
+@pytest.fixture
+def gpu_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Two versions on two GPUs of one card, of which the older has `communication`."""
+
+    def write(communication: str) -> None:
+        rows = "".join(
+            f'      - {{versions: ["{version}"], low: 70.0, point: 71.0, high: 72.0, source: "measured: log"{more}}}\n'
+            for version, more in (("0.5.16", ""), ("0.5.12", f", {communication}"))
+        )
+        text = f"card:\n  title: A card\n  total_mib: 81559\n  free_gib:\n    2:\n{rows}"
+        (tmp_path / "gpus.yaml").write_text(text, encoding="utf-8")
+
+    monkeypatch.setattr(specs, "DATA", tmp_path)
+    specs._gpus.cache_clear()
+    yield write
+    specs._gpus.cache_clear()
+
+
+def test_a_version_that_is_not_measured_promises_nothing_where_one_row_is_silent(
+    gpu_table: Callable[[str], None],
+) -> None:
+    gpu_table('communication_gib: {low: 1.0, point: 1.1, high: 1.2, source: "measured: a log"}')
+    card = load_gpu("card")
+    assert card.free_before_load(2, "0.5.12").communication.bytes.point == round(1.1 * GIB)
+    assert card.free_before_load(2, "0.5.16").communication is None
+    assert card.free_before_load(2, "0.5.20").communication is None
+
+
+@pytest.mark.parametrize(
+    ("communication", "message"),
+    [
+        ("communication_gib: 1.07", "communication_gib is 1.07"),
+        ("communication_gib: {low: 1.0, high: 1.2, source: a}", "communication_gib is {'low': 1.0, 'high': 1.2, 's"),
+        ("communication_gib: {low: 1.0, point: 1.3, high: 1.2, source: a}", "interval out of order"),
+        ("communication_gib: {low: 0, point: 0, high: 0, source: a}", "communication_gib is 0 or less; leave it out"),
+        ("comunication_gib: {low: 1, point: 1, high: 1, source: a}", "free_gib has the unknown key 'comunication_gib'"),
+    ],
+)
+def test_a_wrong_row_of_communication_is_two_lines(
+    gpu_table: Callable[[str], None], communication: str, message: str
+) -> None:
+    gpu_table(communication)
+    with pytest.raises(SpecError) as caught:
+        load_gpu("card")
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("data/gpus.yaml: card: ValueError: ") and message in first
+    assert "communication_gib: {low, point, high, source}" in second
 
 
 @pytest.mark.parametrize("name", known_gpus())

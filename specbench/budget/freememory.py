@@ -82,6 +82,7 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
             post=Interval(min(posts), post_point, max(posts)),
             source=f"GPU table, {settings.gpu.name}, {ranks} GPU{'s' if ranks > 1 else ''}: {known.source}"
             + (f"; {emulation.banner}: {emulation.arithmetic}" if emulation else ""),
+            communication=known.communication,
         ),
         rest=Rest(
             low_gib=rest_gib(settings, pre_low, post_low),

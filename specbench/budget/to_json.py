@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..budget_types import LeftForPools, MemoryBudget, PredictedLimit, PredictedTerm
+from ..specs import Communication
 from ..units import Interval
 
 
@@ -34,13 +35,30 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "verdicts": list(budget.verdicts),
         "reason": budget.reason,
         "engine_error": budget.engine_error,
-        "free": {"pre": _bounds(budget.free.pre), "post": _bounds(budget.free.post), "source": budget.free.source},
+        "free": {
+            "pre": _bounds(budget.free.pre),
+            "post": _bounds(budget.free.post),
+            "source": budget.free.source,
+            "communication": _communication(budget.free.communication),
+        },
         "intervals": {
             name: _bounds(value) for name, value in {**counts, **left, **sizes}.items() if value and not value.is_exact
         },
         "formulas": _formulas(budget),
         "details": {name: value.point for name, value in budget.details.items()},
         "warnings": list(budget.warnings),
+    }
+
+
+def _communication(found: Communication | None) -> dict[str, Any] | None:
+    """What the distributed init takes before `pre` is read; null: not measured."""
+    if found is None:
+        return None
+    return {
+        "bytes": found.bytes.point,
+        "interval": _bounds(found.bytes),
+        "measured": found.measured,
+        "source": found.source,
     }
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ..budget_types import MemoryBudget
 from ..diagnose.finding import Remedy
+from ..specs import Communication
 from ..units import GIB, Interval, format_gib
 from .remedies_text import remedies_text
 
@@ -54,6 +55,8 @@ def _head(budget: MemoryBudget, console: Console) -> None:
         f"basis: {_basis(budget)}. Free before loading {_size(budget.free.pre)}, free when sizing "
         f"{_size(budget.free.post)}; {escape(budget.free.source)}."
     )
+    if budget.basis == "config":
+        console.print(f"communication: {escape(_communication(budget.free.communication))}")
     console.print(f"sized by {escape(budget.rule_words)}.")
 
 
@@ -106,6 +109,16 @@ def _formulas(budget: MemoryBudget, console: Console) -> None:
 
 def _basis(budget: MemoryBudget) -> str:
     return "the configuration alone, nothing measured" if budget.basis == "config" else "measured free memory"
+
+
+def _communication(found: Communication | None) -> str:
+    """What is gone from the free memory before loading already."""
+    if found is None:
+        return "what the distributed init takes before that was not measured for this card and number of GPUs."
+    return (
+        f"{_size(found.bytes)} per rank are taken before that, by the distributed init, and are not in the free "
+        f"memory; GPU table: {found.source}."
+    )
 
 
 def _size(value: Interval) -> str:
