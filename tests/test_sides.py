@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from specbench import show
+from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines.sglang.server_info import read
 from specbench.judging.sides import Sides, sides
+from specbench.reading.pools import report
 from specbench.reading.rank_gpus import Cards, cards
 from specbench.records.record import RunRecord
 from specbench.studies.study import study
-from specbench.units import GIB
+from specbench.units import GIB, MIB, Interval
 
 RECORDS = Path(__file__).parent / "records"
 CENT = GIB // 200 + 1  # half of 0.01 GiB
@@ -223,6 +227,87 @@ def test_the_rank_with_least_free_memory_is_named() -> None:
     assert document["free"]["before_loading_bytes"]["TP3"] == round(138.22 * GIB)
     assert found("tp2_dflash_r8").deciding is None  # both have 138.21
     assert found("dflash_r8").deciding is None
+
+
+@pytest.mark.parametrize(
+    ("name", "logged", "predicted"),
+    [
+        # an emulated smaller card: the table says nothing of what the larger one, which is there, takes
+        ("h200-tp2_dflash-8", {"TP0": (1.07, 30), "TP1": (1.07, 31)}, None),
+        ("h200-tp2_story-8", {"TP0": (1.01, 97), "TP1": (1.01, 98)}, None),
+        ("h200_story-4", {"": (0.09, 76)}, None),
+        ("h200-tp2_dflash-8-full-card", {"TP0": (1.07, 30), "TP1": (1.07, 31)}, (1.06, 1.07, 1.08)),
+        (
+            "tp4_dflash_r8",
+            {"TP0": (1.25, 47), "TP1": (1.30, 46), "TP2": (1.30, 45), "TP3": (1.06, 44)},
+            (1.05, 1.30, 1.31),
+        ),
+    ],
+)
+def test_what_communication_took(
+    name: str, logged: dict[str, tuple[float, int]], predicted: tuple[float, ...] | None
+) -> None:
+    """The first "Init torch distributed ends. … mem usage=" of each rank; a draft's own says 0.00."""
+    rows = [row for row in found(name).rows if row.name == "communication"]
+    told = {row.rank: (row.log.value, row.log.tolerance, row.log.source) for row in rows}
+    assert told == {rank: (round(gib * GIB), CENT, f"log line {line}") for rank, (gib, line) in logged.items()}
+    expected = None if predicted is None else Interval(*(round(gib * GIB) for gib in predicted))
+    assert {row.predicted for row in rows} == {expected}
+    assert {row.predicted_from for row in rows} == {None if predicted is None else "GPU table"}
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "mib", "open_mib", "source"),
+    [
+        # 142,628.3125 MiB free when the context stands; 141,530.3125 when the line came, 2 MiB less until then
+        ("h200-tp2_dflash-8", "TP0", 1_098, 2, "GPU 0: 139.2855 GiB free before the distributed init, 138.2112 to "),
+        ("h200-tp2_dflash-8", "TP1", 1_098, 0, "GPU 1: 139.2855 GiB free before the distributed init, 138.2132 GiB "),
+        # … 141,598.3125
+        ("h200-tp2_story-8", "TP1", 1_030, 0, "GPU 1: 139.2855 GiB free before the distributed init, 138.2796 GiB "),
+        # … 142,534.3125
+        ("h200_story-4", "", 94, 0, "GPU 0: 139.2855 GiB free before the distributed init, 139.1937 GiB after it"),
+    ],
+)
+def test_what_nvml_saw_communication_take(name: str, rank: str, mib: int, open_mib: int, source: str) -> None:
+    row = found(name).of("communication", rank)
+    assert (row.nvml.value, row.nvml.tolerance) == (mib * MIB, open_mib * MIB)
+    assert row.nvml.source.startswith(f"NVML, {source}")
+    assert abs(row.nvml.value - row.log.value) <= row.nvml.tolerance + row.log.tolerance
+
+
+@pytest.mark.parametrize("name", ["dflash_r8", "tp4_dflash_r8", "h200_no-speculation-8"])
+def test_nvml_tells_nothing_of_communication_without_close_samples(name: str) -> None:
+    assert {row.nvml for row in found(name).rows if row.name == "communication"} == {None}
+
+
+def test_a_log_that_begins_with_the_draft_tells_nothing_of_communication() -> None:
+    """The draft's "mem usage=0.00" is no figure of the target."""
+    record = RunRecord.open(RECORDS / "h200-tp2_dflash-8")
+    seen = of_record(record)
+    first = dataclasses.replace(seen.log, notices=tuple(one for one in seen.log.notices if one.line > 40))
+    assert [one.values["used"].bytes for one in first.notices if one.kind == "distributed_ready"] == [0, 0]
+    assert report(first).communication == {}
+    other = sides(seen.budgets["measured"], seen.pools, first, None, cards(record, ("TP0", "TP1")))
+    assert "communication" not in {row.name for row in other.rows}
+
+
+def test_what_communication_took_is_shown() -> None:
+    text = show.four_sides(study(RECORDS / "h200-tp2_dflash-8-full-card")).text
+    rows = [line for line in text.splitlines() if line.startswith("communication ")]
+    assert [line.split()[1] for line in rows] == ["TP0", "TP1"]
+    assert "1148903752 [1138166333, 1159641170] (GPU table)" in rows[1]
+    assert "1148903752 (log line 31)" in rows[1]
+    assert "1151336448 (NVML, GPU 1: 139.2855 GiB free before" in rows[1]
+    seen = of_record(RunRecord.open(RECORDS / "tp4_dflash_r8"))
+    document = to_document(seen)
+    sizes = {"TP0": 1.25, "TP1": 1.30, "TP2": 1.30, "TP3": 1.06}
+    assert document["free"]["communication_bytes"] == {rank: round(gib * GIB) for rank, gib in sizes.items()}
+    row = next(row for row in document["sides"]["rows"] if (row["name"], row["rank"]) == ("communication", "TP3"))
+    assert row["predicted_from"] == "GPU table" and row["nvml"] is None
+    console = Console(width=120, file=io.StringIO())
+    render(seen, console)
+    printed = next(line for line in console.file.getvalue().splitlines() if line.strip().startswith("communication"))
+    assert printed.split() == ["communication", "1.06", "(TP3)", "to", "1.30", "(TP1)", "·"]
 
 
 def test_contradictions_of_the_engine_are_told() -> None:

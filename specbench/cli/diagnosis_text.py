@@ -114,8 +114,13 @@ def _pools(diagnosis: Diagnosis) -> Table:
     figures = [[*_figures(ranks[0]), ("free after its pools", _free(ranks))] for ranks in columns]
     for row, (name, _) in enumerate(figures[0]):
         table.add_row(name, *(column[row][1] for column in figures))
-    for name, free in (("free before loading", diagnosis.pools.pre), ("free when sized", diagnosis.pools.post)):
-        table.add_row(name, *(_least_and_most(free, ranks) for ranks in columns))
+    cards = (
+        ("communication", diagnosis.pools.communication),
+        ("free before loading", diagnosis.pools.pre),
+        ("free when sized", diagnosis.pools.post),
+    )
+    for name, sizes in cards:
+        table.add_row(name, *(_least_and_most(sizes, ranks) for ranks in columns))
     return table
 
 

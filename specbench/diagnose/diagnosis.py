@@ -22,6 +22,7 @@ from ..judging.reconcile import reconcile
 from ..judging.sides import ranks_of, sides
 from ..lifecycle.ending import classify
 from ..paths import resolve
+from ..reading.communication import distributed_init
 from ..reading.freeread import MeasuredOffsets, read_free
 from ..reading.outcome import outcome_of, tally
 from ..reading.pools import report
@@ -97,7 +98,17 @@ def of_record(record: RunRecord) -> Diagnosis:
         metrics=_metrics(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
-    seen = sides(case.budget, pools, log, record.server_info(), cards(record, ranks_of(pools)))
+    sampled, config = cards(record, ranks_of(pools)), case.budgets.get("config")
+    seen = sides(
+        case.budget,
+        pools,
+        log,
+        record.server_info(),
+        sampled,
+        # Of a smaller card that is emulated the table knows another card's.
+        communication=config.free.communication if config is not None and config.emulation is None else None,
+        inits=distributed_init(record, log, sampled),
+    )
     return dataclasses.replace(found, sides=seen, emulation=_emulated(case, record.env.get("emulation")))
 
 

@@ -41,6 +41,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "serving": asdict(diagnosis.serving) if diagnosis.serving is not None else None,
         "pools": [_pool(pools) for pools in diagnosis.pools.ranks],
         "free": {
+            "communication_bytes": {rank: size.bytes for rank, size in diagnosis.pools.communication.items()},
             "before_loading_bytes": {rank: size.bytes for rank, size in diagnosis.pools.pre.items()},
             "when_sized_bytes": {rank: size.bytes for rank, size in diagnosis.pools.post.items()},
             "deciding_rank": diagnosis.pools.deciding_rank,
@@ -111,6 +112,7 @@ def _sides(found: Sides) -> dict[str, Any]:
                 "rank": side.rank,
                 "unit": side.unit,
                 "predicted": _interval(side.predicted),
+                "predicted_from": side.predicted_from,
                 **{name: _told(getattr(side, name)) for name in ("log", "server_info", "nvml")},
             }
             for side in found.rows

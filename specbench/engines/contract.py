@@ -195,6 +195,7 @@ class PoolReport:
     pre: Mapping[str, Quantity]  # rank -> free before weights
     post: Mapping[str, Quantity]  # rank -> free when the pools are sized
     disagreements: tuple[str, ...]  # ranks that differ where they should not, in words
+    communication: Mapping[str, Quantity] = field(default_factory=dict)  # rank -> taken by the distributed init
 
     @property
     def deciding_rank(self) -> str:

@@ -8,6 +8,7 @@ engine's CUDA context, its workspaces, and what nobody explains.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,13 +16,17 @@ from typing import Any, Literal
 from ..budget_types import MemoryBudget
 from ..engines.contract import PoolReport, RankPools, ServerLog
 from ..engines.sglang.server_info import NAMES, ServerInfo, read
+from ..reading.freeread_rank import Init
+from ..reading.pools import distributed_inits
 from ..reading.rank_gpus import Cards
 from ..records.types import GpuSample
+from ..specs import Communication
 from ..terms import TERMS, Limit, Role, Term
 from ..units import GIB, Interval, Quantity, format_gib
 from .reconcile import observed_term
 
 Total = Literal[
+    "communication",
     "free_before_loading",
     "free_when_sized",
     "before_start",
@@ -31,8 +36,10 @@ Total = Literal[
     "context_and_unexplained",
 ]
 
-#: Bytes of a whole card (the last two: of a rank), beside the terms.
+#: Bytes of a whole card (the first and the last two: of a rank), beside the terms.
 TOTALS: dict[Total, str] = {
+    "communication": "taken of its card by a rank's distributed init (buffers for the communication between ranks), "
+    "before the free memory of the next rows is read",
     "free_before_loading": "free on its card before a rank loads its weights; the server goes by the rank with least",
     "free_when_sized": "free on its card when a rank sizes its pools; the server goes by the rank with least",
     "before_start": "in use before the start: the driver's own, and others'; the baseline of the rows below",
@@ -70,6 +77,7 @@ class Side:
     server_info: Told | None
     nvml: Told | None
     disagreement: str | None  # between the log and /server_info
+    predicted_from: str | None = None  # None: what the whole budget rests on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +104,12 @@ def sides(
     log: ServerLog,
     info: Mapping[str, Any] | None,
     cards: Cards,
+    *,
+    communication: Communication | None = None,
+    inits: Mapping[str, Init] | None = None,
 ) -> Sides:
-    """`budget`: on the better basis. /server_info answers for the first rank."""
+    """`budget`: on the better basis. /server_info answers for the first rank. `communication`: of the GPU table, which
+    no measurement of a start replaces. `inits`: the distributed init of each rank by NVML, where that is known."""
     told = None if info is None else read(info)
     rows: list[Side] = []
     for rank in ranks_of(report):
@@ -105,6 +117,7 @@ def sides(
         answers = told if rank in ("", "TP0") else None
         terms = list(_terms(budget, mine, rank, answers))
         rows += [
+            *_communication(log, rank, communication, cards.samples.get(rank), (inits or {}).get(rank)),
             *_free(budget, report, rank),
             *terms,
             *_totals(budget, rank, log, terms, cards.samples.get(rank), answers),
@@ -121,6 +134,37 @@ def _deciding(report: PoolReport) -> str | None:
 def ranks_of(report: PoolReport) -> tuple[str, ...]:
     """The ranks that logged pools; one without a name where none did."""
     return tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
+
+
+def _communication(
+    log: ServerLog, rank: str, expected: Communication | None, card: Sequence[GpuSample] | None, init: Init | None
+) -> Iterator[Side]:
+    logged = distributed_inits(log).get(rank)
+    if logged is None:
+        return
+    used: Quantity = logged.values["used"]
+    nvml = None
+    if init is not None and card:
+        taken, after = init.taken, init.after
+        low = "" if after.is_exact else f"{after.low / GIB:.4f} to "
+        nvml = Told(
+            value=taken.point,
+            tolerance=max(taken.high - taken.point, taken.point - taken.low),
+            source=f"NVML, GPU {card[0].gpu}: {format_gib(init.before_bytes, digits=4)} free before the distributed "
+            f"init, {low}{format_gib(after.high, digits=4)} after it",
+        )
+    yield dataclasses.replace(
+        _side(
+            "communication",
+            rank,
+            "bytes",
+            None if expected is None else expected.bytes,
+            Told(value=used.bytes, tolerance=used.resolution_bytes, source=_line(logged.line)),
+            None,
+            nvml,
+        ),
+        predicted_from=None if expected is None else "GPU table",
+    )
 
 
 def _free(budget: MemoryBudget | None, report: PoolReport, rank: str) -> Iterator[Side]:

@@ -14,6 +14,7 @@ from ..engines.contract import ServerLog
 from ..records.types import LogArrival
 from ..units import GIB, MIB, Interval, Quantity, format_gib
 from .gputrace import Level, Trace
+from .pools import distributed_inits
 from .rank_gpus import UnknownError
 
 #: From the reading of free memory to the line about it: two calls to the driver and the writing of a line.
@@ -22,6 +23,8 @@ _READ_TO_LINE_S = 0.02
 _SPARSE_S = 0.1
 #: … in so much time before it was read.
 _LOOK_BACK_S = 0.5
+#: A distributed init is over in so much time.
+_INIT_S = 60.0
 #: Beside the first pool: request tables (a segment of 20 MiB), and 2 MiB for each tensor that the allocator rounds up.
 #: A state pool has a few tensors, a KV pool two a layer.
 _BESIDE_STATE, _BESIDE_KV = 64 * MIB, 256 * MIB
@@ -42,6 +45,18 @@ class Found:
     checked: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Init:
+    """The distributed init by NVML."""
+
+    before_bytes: int  # free before it
+    after: Interval  # free after it, as the engine read it
+
+    @property
+    def taken(self) -> Interval:
+        return Interval(*(self.before_bytes - end for end in (self.after.high, self.after.point, self.after.low)))
+
+
 class Rank:
     """One rank: its GPU's memory and its lines."""
 
@@ -60,9 +75,7 @@ class Rank:
         loaded, first_pool = self._loaded_and_first_pool()
         ready = self._distributed_ready()
         for line in (ready[0], first_pool):
-            read_s = self._at(line).t_s
-            if self._trace.widest_gap_s(read_s - _LOOK_BACK_S, read_s) > _SPARSE_S:
-                raise UnknownError(f"NVML was sampled with gaps of more than {_SPARSE_S:g} s when memory was read")
+            self._closely_sampled(self._at(line).t_s)
         difference, checked = self._difference(first_pool)
         pre = self._pre(*ready)
         post = self._post(loaded, first_pool)
@@ -73,6 +86,25 @@ class Rank:
                 f"prints after loading ({format_gib(told.bytes, digits=2)}): the reading in between was not seen"
             )
         return Found(pre=_sum(pre, difference), post=_sum(post, difference), difference=difference, checked=checked)
+
+    def init(self) -> Init:
+        """What the distributed init took. The engine reads memory as soon as its context stands, then begins: before
+        it is the first level that fits what the log says was used."""
+        line, used = self._distributed_ready()
+        at_s = self._at(line).t_s
+        self._closely_sampled(at_s)
+        after = self._pre(line, used)
+        before = next(
+            level
+            for level in self._trace.between(at_s - _INIT_S, at_s)
+            if any(used.interval.contains(level.free_bytes - end) for end in (after.low, after.point, after.high))
+        )
+        self._closely_sampled(before.begin_s)
+        return Init(before_bytes=before.free_bytes, after=after)
+
+    def _closely_sampled(self, read_s: float) -> None:
+        if self._trace.widest_gap_s(read_s - _LOOK_BACK_S, read_s) > _SPARSE_S:
+            raise UnknownError(f"NVML was sampled with gaps of more than {_SPARSE_S:g} s when memory was read")
 
     # ── lines and their moments ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -92,10 +124,10 @@ class Rank:
 
     def _distributed_ready(self) -> tuple[int, Quantity]:
         """The line that ends the distributed init of the target, and the memory that it says was used for that."""
-        for notice in self._log.notices:
-            if notice.kind == "distributed_ready" and notice.rank == self._rank:
-                return notice.line, notice.values["used"]
-        raise UnknownError("the log has no line about the end of the distributed init, where `pre` is read")
+        init = distributed_inits(self._log).get(self._rank)
+        if init is None:
+            raise UnknownError("the log has no line about the end of the distributed init, where `pre` is read")
+        return init.line, init.values["used"]
 
     def _loaded_and_first_pool(self) -> tuple[int, int]:
         """The last line about loading before the first pool, and the first pool's line."""
@@ -116,7 +148,7 @@ class Rank:
     def _pre(self, line: int, used: Quantity) -> Interval:
         """The level before the line; of several that which is as much below an earlier one as the line says."""
         levels = self._stood(line)
-        earlier = self._trace.between(self._at(line).t_s - 60.0, self._at(line).t_s)
+        earlier = self._trace.between(self._at(line).t_s - _INIT_S, self._at(line).t_s)
         fitting = [
             level
             for level in levels

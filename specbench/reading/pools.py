@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..engines.contract import KvPool, PoolReport, RankPools, ServerLog
+from ..engines.contract import KvPool, Notice, PoolReport, RankPools, ServerLog
 from ..engines.sglang.server_info import ServerInfo, read
 from ..terms import ROLES, Role
 from ..units import Quantity, format_count
@@ -62,8 +62,21 @@ def report(log: ServerLog, server_info: Mapping[str, Any] | None = None) -> Pool
         max_input_tokens=_longest_input(told, context_len, kv_tokens),
         pre=dict(log.memory_before),
         post=_post(log),
+        communication={rank: init.values["used"] for rank, init in distributed_inits(log).items()},
         disagreements=(*_between_ranks(ranks), *_with_summary(log, target), *_with_server(log, told)),
     )
+
+
+def distributed_inits(log: ServerLog) -> dict[str, Notice]:
+    """Rank -> the line that ends the distributed init of its target. A draft's own comes after a load and took nothing:
+    in a log that begins there it is no figure of the target."""
+    found: dict[str, Notice] = {}
+    for notice in log.notices:
+        if notice.kind == "distributed_ready" and notice.rank not in found:
+            loaded = [load.line for load in log.weights if load.rank == notice.rank and load.line < notice.line]
+            if not loaded:
+                found[notice.rank] = notice
+    return found
 
 
 def _requested(log: ServerLog, info: Mapping[str, Any]) -> dict[str, Any]:

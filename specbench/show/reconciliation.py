@@ -66,7 +66,7 @@ def four_sides(study: Study) -> Shown:
         [
             Cell(text=side.name.replace("_", " ") if side.name in TOTALS else side.name, title=_MEANINGS[side.name]),
             side.rank or "all",
-            interval_cell(side.predicted, side.unit),
+            dataclasses.replace(interval_cell(side.predicted, side.unit), below=side.predicted_from),
             *(_told_cell(told, side.unit) for told in (side.log, side.server_info)),
             _told_cell(side.nvml, side.unit, unknown="not told" if sampled else "not sampled: a replay"),
         ]
