@@ -160,6 +160,15 @@ class GpuSpec:
             communication=_communication_over_all([row.communication for row in rows], version),
         )
 
+    def taken_before_load(self, ranks: int, version: str) -> tuple[int, int] | None:
+        """What the engine's processes take of an idle card before they load, as NVML counts: bytes of the rank with
+        least free memory, and the number of GPUs that it was measured with, `ranks` or the next smaller one. None: not
+        measured on this card."""
+        listed = max((number for number in self.listed if number <= ranks), default=None)
+        if self.idle_free_bytes is None or listed is None:
+            return None
+        return self.idle_free_bytes - self.free_before_load(listed, version).bytes.point, listed
+
     def _derived(self, ranks: int) -> FreeBeforeLoad:
         low, likely, high = _GONE_ONE_GPU if ranks == 1 else _GONE_SEVERAL_GPUS
         if self.is_host:

@@ -155,8 +155,27 @@ def test_a_hidden_gpu_is_not_looked_at() -> None:
 def test_a_card_without_a_row_goes_by_nvml() -> None:
     config = run(gpu={"name": "h100", "emulate": "l40s"})
     found = emulating(config, seen(round(79.1 * GIB), total=81_559 * MIB)).emulation
-    # 0.667 GiB are the engine's own, on the H200; 0.06366 are the offset of the solver
-    assert found.host_free_bytes / GIB == pytest.approx(79.1 - 0.667 + 0.06366, abs=1e-6)
+    # 139.796875 - 139.13 GiB are the engine's own, on the H200; 0.06366 are the offset of the solver
+    assert found.host_free_bytes / GIB == pytest.approx(79.1 - 0.666875 + 0.06366, abs=1e-6)
+    assert found.host_source == (
+        "79.10 GiB free by NVML now, less 0.67 GiB that the engine's processes take, as measured with 1 GPU on H200"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "own_gib", "words"),
+    [
+        (2, 139.796875 - 138.28, "1.52 GiB that the engine's processes take, as measured with 2 GPUs on H200"),
+        (4, 139.796875 - 138.00, "1.80 GiB that the engine's processes take, as measured with 4 GPUs on H200"),
+        (8, 139.796875 - 138.00, "1.80 GiB that the engine's processes take, as measured with 4 GPUs on H200"),
+    ],
+)
+def test_what_the_engine_takes_of_it_depends_on_the_number_of_gpus(ranks: int, own_gib: float, words: str) -> None:
+    """Of the logs of 0.5.12 on an H200, whose idle card shows 143,152 MiB."""
+    config = run(gpu={"name": "h100", "emulate": "l40s", "count": ranks}).replace({"parallel.tp_size": ranks})
+    found = emulating(config, seen(*[round(79.1 * GIB)] * ranks, total=81_559 * MIB)).emulation
+    assert found.host_free_bytes / GIB == pytest.approx(79.1 - own_gib + 0.003, abs=1e-6)
+    assert found.host_source.endswith(words)
 
 
 def test_without_a_fraction_the_default_of_the_emulated_card_is_passed() -> None:

@@ -11,17 +11,14 @@ from __future__ import annotations
 from ...budget_types import Emulation
 from ...configuration.config import RunConfig
 from ...errors import ConfigError
-from ...specs import GpuSpec
-from ...units import GIB, MIB, format_gib
+from ...specs import GpuSpec, known_gpus, load_gpu
+from ...units import MIB, counted, format_gib
 from .offsets import known_offsets
 from .sizing.contract import Rule
 from .sizing.fraction import card_defaults
 
 #: 1e-8 of an H200 is 1.5 kB, far below a token.
 _DIGITS = 8
-#: NVML shows that much more as free than the engine logs before it loads: its context, and NCCL's buffers. On an H200.
-_OWN_ONE_GPU_BYTES = round(0.667 * GIB)
-_OWN_SEVERAL_GPUS_BYTES = round(1.55 * GIB)
 #: What an idle card may show less as free and still be idle.
 _IDLE_SLOP_BYTES = 64 * MIB
 #: By so much NVML's figure of an idle card differs from one hour to the next, without a trace in what the engine finds.
@@ -106,8 +103,17 @@ def _host_free(host: GpuSpec, ranks: int, version: str, now: int | None) -> tupl
             return known.bytes.point, f"{table}; {format_gib(now)} free by NVML now, as on that card"
         words = f"{format_gib(now)} free by NVML now, {moved / MIB:+.0f} MiB against the GPU table's card; {table}"
         return known.bytes.point + moved, words
-    own = _OWN_ONE_GPU_BYTES if ranks == 1 else _OWN_SEVERAL_GPUS_BYTES
-    return now - own, f"{format_gib(now)} free by NVML now, less {format_gib(own)} that the engine's processes take"
+    own, words = _own(ranks, version)
+    return now - own, f"{format_gib(now)} free by NVML now, less {format_gib(own)} that {words}"
+
+
+def _own(ranks: int, version: str) -> tuple[int, str]:
+    """By how much NVML shows more as free than the engine logs before it loads: its context, and the buffers for
+    communication. Of a card that was measured, the one that takes most."""
+    cards = [(name, load_gpu(name).taken_before_load(ranks, version)) for name in known_gpus()]
+    own, number, name = max((*taken, name) for name, taken in cards if taken is not None)
+    gpus = counted(number, "GPU")
+    return own, f"the engine's processes take, as measured with {gpus} on {load_gpu(name).words}"
 
 
 def _not_emulated(config: RunConfig, rule: Rule, host: GpuSpec, card: GpuSpec, room_bytes: int) -> tuple[str, ...]:
