@@ -404,9 +404,9 @@ def test_a_folder_in_which_nothing_can_be_written_is_told_before_anything_starts
 
 def test_the_demo_is_a_valid_campaign() -> None:
     demo = load_campaign(ROOT / "params" / "demo.yaml")
-    assert len(demo.runs) == 16
+    assert len(demo.runs) == 19
     assert all(run.engine.replay is not None for run in demo.runs)
-    assert "Sixteen recorded starts" in demo.about
+    assert "Nineteen recorded starts" in demo.about
     assert "its static fraction of 0.75 is the 70.7 GiB for weights and pools" in demo.about
 
 

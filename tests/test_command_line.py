@@ -53,6 +53,16 @@ def test_a_value_of_another_type_names_the_flag() -> None:
         sections_of(["--max-running-requests", "many"])
 
 
+#: tensor-parallel size and version -> share. On two cards 0.75 × (93.5 + 0.0032) of 138.21 + 0.0032 GiB; with 0.5.12
+#: 0.75 × (93.5 - 0.0004) of 138.28 - 0.0004. The second figures are the offsets of the logged ones.
+PASSED = {
+    (1, "0.5.12"): 0.50814012,
+    (1, "0.5.16"): 0.50814012,
+    (2, "0.5.12"): 0.50712253,
+    (2, "0.5.16"): 0.50738569,
+}
+
+
 @pytest.mark.parametrize("folder", RECORDS, ids=lambda folder: folder.name)
 def test_a_recorded_configuration_writes_a_command_line_that_reads_back_equal(folder: Path) -> None:
     config = RunRecord.open(folder).config
@@ -66,7 +76,10 @@ def test_a_recorded_configuration_writes_a_command_line_that_reads_back_equal(fo
         }
     )
     # The command passes the share of the card that is there: 0.75 of an RTX PRO 6000 is 70.7299 of 139.1937 GiB.
-    passed = config.replace({"memory.mem_fraction_static": 0.50814012}) if config.gpu.emulate else config
+    passed = config
+    if config.gpu.emulate:
+        share = PASSED[config.parallel.tp_size, config.engine.version]
+        passed = config.replace({"memory.mem_fraction_static": share})
     assert again == passed
     assert found["engine"]["args"] == dict(config.engine.args)
     assert found["engine"]["enable_metrics"] == config.engine.enable_metrics

@@ -23,7 +23,13 @@ REFUSED = {
     "var_nobuffer_r4_badargs",
     "var_noradix_r8",
 }
-CRASHED = {"h200_nextn-4-full-card", "nextn_r4_full", "nextn_r4_full_nodeepgemm"}
+CRASHED = {
+    "h200-tp2_nextn-8",
+    "h200-tp2_nextn-8-full-card",
+    "h200_nextn-4-full-card",
+    "nextn_r4_full",
+    "nextn_r4_full_nodeepgemm",
+}
 
 
 def failure(kind: str, phase: str = "pools", text: str = "no room") -> Failure:
