@@ -407,7 +407,7 @@ def test_the_demo_is_a_valid_campaign() -> None:
     assert len(demo.runs) == 19
     assert all(run.engine.replay is not None for run in demo.runs)
     assert "Nineteen recorded starts" in demo.about
-    assert "its static fraction of 0.75 is the 70.7 GiB for weights and pools" in demo.about
+    assert "0.75 of its free memory, 70.7 GiB for weights and pools" in demo.about
 
 
 def test_what_a_campaign_is_about_is_text(tmp_path: Path) -> None:

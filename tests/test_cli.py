@@ -53,9 +53,10 @@ def test_four_requests_serve_with_the_same_memory():
 def test_the_asymmetric_answer_from_the_configuration_alone():
     verdicts = {
         name: json.loads(specbench("predict", f"params/story/{name}.yaml", "--json").stdout)["verdict"]
-        for name in ("tp1-4", "tp1-8", "tp4-8", "tp8-8")
+        for name in ("tp1-4", "tp1-8", "tp2-8", "tp2-8-0516", "tp4-8", "tp8-8")
     }
-    assert verdicts == {"tp1-4": "serves", "tp1-8": "refused", "tp4-8": "serves", "tp8-8": "serves"}
+    assert verdicts.pop("tp1-8") == "refused"
+    assert set(verdicts.values()) == {"serves"}
 
 
 def test_strict_turns_an_answer_into_an_exit_code():

@@ -168,8 +168,18 @@ def test_what_one_card_does_not_serve_two_do(name: str, one_gpu: int, two_gpus: 
     assert (one.memory, one.speculative, one.engine.args) == (two.memory, two.speculative, two.engine.args)
 
 
-def test_two_cards_leave_four_times_as_much_for_the_pools() -> None:
-    """Not twice: the weights are split too. 0.5.12, DFLASH, 4 asked: slots, scratch and KV of both cards."""
+def test_two_cards_leave_more_than_four_times_as_much_for_the_pools() -> None:
+    """Not twice: the weights are split too. 0.5.12, DFLASH, 4 asked."""
+    left = []
+    for starts in (ONE_GPU, STARTS):
+        budget = starts.studied("story-4").diagnosis.budgets["measured"]
+        assert budget.left is not None
+        left.append(budget.left.bytes.point / GIB)
+    assert left == pytest.approx([19.5912, 44.4673], abs=1e-4)  # of each card: 88.93 of both
+
+
+def test_what_was_allocated_of_both_cards() -> None:
+    """Slots, scratch and KV, a slot and a request for padding included. 0.5.12, DFLASH, 4 asked."""
 
     def bytes_of(starts: Recorded) -> int:
         ranks = starts.studied("story-4").diagnosis.pools.ranks
