@@ -21,8 +21,8 @@ def client_cost(study: Study) -> Shown:
     whose = ", measured on this machine by the client that replayed, not by the one that recorded"
     caption = (
         f"What measuring cost the client{whose if study.record.replayed else ''}: CPU of its thread, and how late its "
-        "event loop was. That is looked at a hundred times a second, which is in the CPU, and most of it where few "
-        "chunks come"
+        "event loop was. The client asks its loop a hundred times a second; this costs CPU as well, which is counted, "
+        "and is most of it where few chunks come"
     )
     rows = [_row(row.step + (" (warm-up)" if row.phase == "warmup" else ""), costs[row.step]) for row in steps]
     return joined([client_warning([study]), table(headers, rows, caption=caption, unknown="not measured")])
