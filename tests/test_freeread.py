@@ -23,10 +23,13 @@ from typer.testing import CliRunner
 from specbench.cli import app
 from specbench.diagnose import diagnosis
 from specbench.engines.sglang import offsets
+from specbench.engines.sglang.logs import read as read_log
 from specbench.paths import DATA
 from specbench.reading.freeread import MeasuredOffsets, measured_offsets
+from specbench.reading.freeread_rank import Rank
 from specbench.reading.gputrace import Trace
 from specbench.reading.offset_rows import as_yaml, offset_rows
+from specbench.reading.rank_gpus import UnknownError
 from specbench.records import listing
 from specbench.records.record import RunRecord
 from specbench.records.types import GPU_COLUMNS, GpuSample
@@ -385,3 +388,33 @@ def test_the_command_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
             "reason": UNTIMED,
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "gib"),
+    [
+        ("h200_nextn-4-full-card", "", 82.5257),  # before the draft was loaded 88.0550
+        ("h200-tp2_nextn-8-full-card", "TP0", 109.7581),  # … 112.5745
+        ("h200-tp2_dflash-8-full-card", "TP0", 110.6214),  # before a workspace was set up 110.6702
+        ("h200-tp2_story-8", "TP1", 112.6214),  # … 112.6409
+    ],
+)
+def test_ten_milliseconds_without_a_sample_never_give_a_wrong_level_as_exact(name: str, rank: str, gib: float) -> None:
+    """The samples of 10 ms are left out, everywhere in the half second before the first pool."""
+    record = RunRecord.open(RECORDS / name)
+    log = read_log(record.log_path, name=name, version=record.config.engine.version)
+    arrivals = {arrival.line: arrival for arrival in record.log_arrivals()}
+    gpu = int(rank.removeprefix("TP") or 0)
+    pool_s = arrivals[min(pool.line for pool in (*log.state_pools, *log.kv_pools))].t_s
+    told: list[float | None] = []
+    for begin_s in (pool_s - 0.5 + 0.0125 * n for n in range(41)):
+        kept = [s for s in record.gpu_samples() if not begin_s < s.t_s < begin_s + 0.01]
+        try:
+            post = Rank(rank, Trace(kept, gpu), arrivals, log, None).found().post
+        except UnknownError:
+            told.append(None)
+            continue
+        assert post.low <= gib * GIB + 0.0001 * GIB and gib * GIB - 0.0001 * GIB <= post.high
+        told.append(post.point / GIB)
+    assert None in told  # where it matters it is not known …
+    assert sum(one is not None for one in told) > 10  # … and elsewhere the samples left out change nothing

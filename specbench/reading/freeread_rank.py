@@ -23,6 +23,9 @@ _READ_TO_LINE_S = 0.02
 _SPARSE_S = 0.1
 #: … in so much time before it was read.
 _LOOK_BACK_S = 0.5
+#: From the end of loading to the first pool a level that is read stands for 4 ms and more: a longer gap may hide one.
+#: When nothing has happened for a second the sampler itself looks only every 10 ms.
+_CLOSE_S, _AT_REST_S, _AT_REST_GAP_S = 0.004, 1.0, 0.013
 #: A distributed init is over in so much time.
 _INIT_S = 60.0
 #: Beside the first pool: request tables (a segment of 20 MiB), and 2 MiB for each tensor that the allocator rounds up.
@@ -33,6 +36,8 @@ _BESIDE_STATE, _BESIDE_KV = 64 * MIB, 256 * MIB
 _STEP_S, _RESTS_S = 0.004, 0.05
 #: Between the end of loading and the sizing workspaces are set up, a few hundred MiB at most.
 _TAKEN_AFTER_LOADING = GIB
+#: … and what loading left over is freed: less than that.
+_FREED_AFTER_LOADING = 256 * MIB
 #: Memory is allocated by 2 MiB: what is less than this is a difference of counting, not an allocation in between.
 _COUNTING = MIB
 
@@ -78,14 +83,16 @@ class Rank:
             self._closely_sampled(self._at(line).t_s)
         difference, checked = self._difference(first_pool)
         pre = self._pre(*ready)
-        post = self._post(loaded, first_pool)
+        post = _sum(self._post(loaded, first_pool), difference)
         told = next((load.available for load in self._log.weights if load.line == loaded), None)
-        if told is not None and post.low < told.bytes - _TAKEN_AFTER_LOADING:
+        if told is not None and not (
+            told.bytes - _TAKEN_AFTER_LOADING <= post.low <= post.high <= told.bytes + _FREED_AFTER_LOADING
+        ):
             raise UnknownError(
-                f"what NVML shows just before the pools ({format_gib(post.low, digits=2)}) is far below what the log "
+                f"what NVML shows just before the pools ({format_gib(post.low, digits=2)}) is far from what the log "
                 f"prints after loading ({format_gib(told.bytes, digits=2)}): the reading in between was not seen"
             )
-        return Found(pre=_sum(pre, difference), post=_sum(post, difference), difference=difference, checked=checked)
+        return Found(pre=_sum(pre, difference), post=post, difference=difference, checked=checked)
 
     def init(self) -> Init:
         """What the distributed init took. The engine reads memory as soon as its context stands, then begins: before
@@ -176,9 +183,11 @@ class Rank:
         freed = [later for level, later in pairwise(levels) if later.free_bytes > level.free_bytes]
         # What was seen once, on the way down, may fit the sizes by chance.
         became = [level for level in levels if _became(level, taken, left)]
+        passed = [level for level in levels if _passed(level, taken, left)]
+        self._nothing_hidden(told_s, [*became, *passed])
         candidates = [level for level in became if level.held_s >= _STEP_S or level in freed]
         if not candidates:
-            candidates = _before_steps([level for level in levels if _passed(level, taken, left)], freed)
+            candidates = _before_steps(passed, freed)
         read_before = self._sized(loaded, first_pool)
         if read_before is not None:
             known = {level.free_bytes for level in self._stood(read_before)}
@@ -193,6 +202,20 @@ class Rank:
             return Interval.exact(last.free_bytes)
         rested = max((n for n, level in enumerate(standing) if level.held_s >= _RESTS_S), default=0)
         return _interval([level.free_bytes for level in standing[rested:]], last.free_bytes)
+
+    def _nothing_hidden(self, told_s: float, before_pool: Sequence[Level]) -> None:
+        """UnknownError when a level may have passed unseen from `told_s` until what followed the last of the levels
+        that may have stood before the pool."""
+        end_s = max((level.end_s for level in before_pool), default=told_s)
+        for level, later in pairwise(self._trace.between(told_s, float("inf"))):
+            if level.begin_s > end_s:
+                return
+            gap_s = later.begin_s - level.end_s
+            if gap_s > (_AT_REST_GAP_S if level.held_s >= _AT_REST_S else _CLOSE_S):
+                raise UnknownError(
+                    f"NVML was sampled with a gap of {1000 * gap_s:.0f} ms while memory changed before the pools, so a "
+                    "level may have passed unseen"
+                )
 
     def _told_at(self, loaded: int) -> float:
         """When memory stood at what the line about loading prints: what stood before that was not read after it."""

@@ -1,8 +1,8 @@
 """From the free memory that the log prints to the free memory that the solver read. Data: `data/offsets.yaml`.
 
-In: printed figures with their rounding, and what ran. Out: intervals, or points where the offsets are known from
-several runs. The non-obvious thing: a fitted offset also absorbs the rounding of the figures it was fitted to, so it
-gives a point only for logs that print the same figures.
+In: printed figures with their rounding, and what ran. Out: intervals, no wider than a piece of the driver's where the
+offsets are known from several runs. The non-obvious thing: a fitted offset also absorbs the rounding of the figures it
+was fitted to, so it is that narrow only for logs that print the same figures.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from ...budget_types import FreeMemory
 from ...configuration import yamltext
 from ...paths import DATA
 from ...speculative import canonical
-from ...units import GIB, Interval, Quantity, counted, format_gib, gib_text_to_quantity
+from ...units import GIB, MIB, Interval, Quantity, counted, format_gib, gib_text_to_quantity
 from ...versions import version_key
 
+#: The driver hands out memory in such pieces: what another start of the same configuration had free differs by up to
+#: half of one.
+_GRANULE_BYTES = 2 * MIB
 #: Rounding of a figure with two decimals: what a fitted offset may have absorbed.
 _ROUNDING_BYTES = gib_text_to_quantity("0.00").resolution_bytes
 
@@ -38,8 +41,8 @@ def measured_free(version: str, algorithm: str, tp: int, gpu: str, pre: Quantity
     row = _row(version, algorithm, tp, gpu, pre, post)
     if row is not None and row["exact"] and _same_figures(row, pre, post):
         return FreeMemory(
-            pre=Interval.exact(pre.bytes + _bytes(row["pre"])),
-            post=Interval.exact(post.bytes - _bytes(row["post"])),
+            pre=_within_a_granule(pre.bytes + _bytes(row["pre"])),
+            post=_within_a_granule(post.bytes - _bytes(row["post"])),
             source=f"logged {format_gib(pre.bytes)} and {format_gib(post.bytes)}, known offsets: {_rests(row)}",
         )
     offsets = known_offsets(version, algorithm, tp, gpu, pre=pre, post=post)
@@ -95,6 +98,10 @@ def _rests(row: Mapping[str, Any]) -> str:
 def _spread(figure: int, rounding: int, offset: Interval, sign: int) -> Interval:
     low, high = (offset.low, offset.high) if sign > 0 else (offset.high, offset.low)
     return Interval(figure + sign * low - rounding, figure + sign * offset.point, figure + sign * high + rounding)
+
+
+def _within_a_granule(size: int) -> Interval:
+    return Interval(size - _GRANULE_BYTES // 2, size, size + _GRANULE_BYTES // 2)
 
 
 def _rounded(offset: int) -> Interval:
