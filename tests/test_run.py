@@ -30,7 +30,7 @@ from specbench.records.caveats import RANDOM_WEIGHTS
 from specbench.records.record import RunRecord
 from specbench.records.writer import RecordWriter
 from specbench.running import captures, environment
-from specbench.running.carried import carried
+from specbench.running.carried import NOTE, carried
 from specbench.running.run import run
 from specbench.studies.study import study
 
@@ -304,22 +304,33 @@ def test_what_was_watched_when_it_was_recorded_is_in_the_record_of_the_replay(tm
     assert record.gpu_memory == recording.gpu_memory is not None
     assert record.env["server_gpus"] == [0, 1]
     assert measured_offsets(record) == measured_offsets(recording)
+    assert NOTE in record.status.notes
+
+
+def test_a_replay_that_is_sent_something_else_has_nothing_of_what_was_watched(tmp_path: Path) -> None:
+    """Its log is the same to the byte, its steps are not those of the recorded samples."""
+    asked = load_run(RECORDS.parent.parent / "params" / "recordings" / "h200-tp2_nextn-8-no-graphs.yaml")
+    record = run(asked.replace({"workload.requests": [1, 8, 24]}), tmp_path)
+    assert record.log_bytes() == RunRecord.open(RECORDS / "h200-tp2_nextn-8-no-graphs").log_bytes()
+    assert (record.gpu_samples(), record.log_arrivals(), record.metric_samples()) == ((), (), ())
+    assert record.env["gpu_telemetry"] == "not sampled: a replay uses no GPU"
+    assert NOTE not in record.status.notes
 
 
 def test_a_replay_with_another_log_gets_nothing_of_what_was_watched(tmp_path: Path) -> None:
     recording = RunRecord.open(RECORDS / "h200-tp2_dflash-8")
     cut = tmp_path / "server.log"
     cut.write_bytes(recording.log_bytes()[:-100])
-    assert carried(recording, cut) is None
+    assert carried(recording, recording.config.workload, cut) is None
     cut.write_bytes(recording.log_bytes())
-    assert carried(recording, cut) is not None
-    assert carried(recording, tmp_path / "gone.log") is None
+    assert carried(recording, recording.config.workload, cut) is not None
+    assert carried(recording, recording.config.workload, tmp_path / "gone.log") is None
     shutil.copytree(recording.folder, tmp_path / "unsampled")
     (tmp_path / "unsampled" / "gpu.csv.gz").unlink()
-    assert carried(RunRecord.open(tmp_path / "unsampled"), cut) is None
+    assert carried(RunRecord.open(tmp_path / "unsampled"), recording.config.workload, cut) is None
     shutil.copytree(recording.folder, tmp_path / "damaged")
     (tmp_path / "damaged" / "gpu.csv").write_text("t_s,phase\nx,y\n")
-    assert carried(RunRecord.open(tmp_path / "damaged"), cut) is None
+    assert carried(RunRecord.open(tmp_path / "damaged"), recording.config.workload, cut) is None
 
 
 def test_what_a_server_tells_of_itself_has_bounds_and_is_checked(

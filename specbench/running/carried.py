@@ -1,7 +1,8 @@
 """What was watched when a server was recorded, for the record of its replay: GPUs, log times, /metrics, memory.
 
-In: the recording, and the log that its replay left. Out: tables, and sections of env.json. They are recorded figures,
-as is all in the record of a replay, and belong to its log: a replay that was ended early, with another log, gets none.
+In: the recording, and of its replay the workload and the log that it left. Out: tables, and sections of env.json. They
+are recorded figures, as is all in the record of a replay, and belong to what was recorded: a replay that was ended
+early, or was sent something else, gets none.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..configuration.config import WorkloadSection
 from ..errors import RecordError
 from ..records.record import RunRecord
 from ..records.types import GpuSample, LogArrival, MetricSample
 from ..records.writer import RecordWriter
 
 #: Of env.json: how was watched, which GPUs the ranks have, and who held their memory before and after.
+NOTE = "GPU samples, GPU memory, times of log lines and /metrics over time are those of the recording"
 _SECTIONS = ("capture", "gpu_telemetry", "gpu_memory", "gpu_memory_after", "server_gpus")
 
 
@@ -37,10 +40,12 @@ class Carried:
             writer.metric_samples(self.metric_samples)
 
 
-def carried(recording: RunRecord, replayed_log: Path) -> Carried | None:
-    """None: no GPU was sampled when it was recorded, its tables are damaged, or the replay left another log."""
+def carried(recording: RunRecord, workload: WorkloadSection, replayed_log: Path) -> Carried | None:
+    """None: no GPU was sampled when it was recorded, its tables are damaged, or the replay was another."""
     try:
-        if not recording.gpu_samples() or recording.log_bytes() != replayed_log.read_bytes():
+        if _sent(workload) != _sent(recording.config.workload) or not recording.gpu_samples():
+            return None
+        if recording.log_bytes() != replayed_log.read_bytes():
             return None
         return Carried(
             gpu_samples=recording.gpu_samples(),
@@ -50,3 +55,8 @@ def carried(recording: RunRecord, replayed_log: Path) -> Carried | None:
         )
     except (RecordError, OSError):
         return None
+
+
+def _sent(workload: WorkloadSection) -> dict[str, Any]:
+    """What decides which requests are sent: all but how long an answer is waited for."""
+    return workload.model_dump(exclude={"request_timeout_s"})

@@ -36,6 +36,7 @@ from ..records.writer import RecordWriter
 from ..vocabulary import vocabulary
 from . import notes
 from .captures import Captures
+from .carried import NOTE as CARRIED
 from .sender import send_in_thread
 from .subject import Subject, subject
 
@@ -139,7 +140,13 @@ def _observe(measured: Subject, writer: RecordWriter, progress: Progress | None,
     if sending.traces:
         writer.requests(sending.traces)
     (from_recording or watching).write(writer)
-    told += [*measured.recorded_notes(), *notes.after(sending), *server.notes, *watching.notes()]
+    told += [
+        *measured.recorded_notes(),
+        *((CARRIED,) if from_recording else ()),
+        *notes.after(sending),
+        *server.notes,
+        *watching.notes(),
+    ]
     return writer.finish(
         RunStatus(
             status=ending.status,

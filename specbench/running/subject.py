@@ -172,7 +172,7 @@ class StartedReplay(Subject):
         return launch(self.config, log_path=log_path, tick=tick, gpus=(), ready_within_s=ready_within_s)
 
     def carried(self, log_path: Path) -> Carried | None:
-        return carried(self._record, log_path)
+        return carried(self._record, self.config.workload, log_path)
 
     def environment(self, server: Server | Attached, gpu_telemetry: str) -> dict[str, Any]:
         return environment(self.config, server.argv, gpu_telemetry, server.gpu_memory, self._replayed, self.checked)
