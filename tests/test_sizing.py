@@ -471,8 +471,10 @@ def test_the_nearest_earlier_rule_applies(version: str, rule: str) -> None:
 def test_versions_that_were_not_read_say_so() -> None:
     assert caveat("0.5.12") is None
     assert caveat("0.5.15") is None
-    assert caveat("0.5.17") == "sglang 0.5.17 was not read; the rules of 0.5.16 are assumed."
-    assert caveat("0.6.1") == "sglang 0.6.1 is later than any version read here; the rules of 0.5.23 are assumed."
+    assert caveat("0.5.17") == "sglang 0.5.17: its sizing was not read; the sizing rules of 0.5.16 are assumed."
+    assert caveat("0.6.1") == (
+        "sglang 0.6.1 is later than any whose sizing was read; the sizing rules of 0.5.23 are assumed."
+    )
 
 
 def test_versions_before_the_first_rule_are_refused() -> None:

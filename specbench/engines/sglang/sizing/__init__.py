@@ -86,10 +86,10 @@ def rule_for(version: str) -> Rule:
 
 
 def caveat(version: str) -> str | None:
-    """A sentence when the version itself was not read."""
+    """A sentence when the sizing of the version itself was not read."""
     if version_key(version) in {version_key(read) for read in VERSIONS_READ}:
         return None
     nearest = nearest_earlier(version, VERSIONS_READ)
     if version_key(version) > version_key(VERSIONS_READ[-1]):
-        return f"sglang {version} is later than any version read here; the rules of {nearest} are assumed."
-    return f"sglang {version} was not read; the rules of {nearest} are assumed."
+        return f"sglang {version} is later than any whose sizing was read; the sizing rules of {nearest} are assumed."
+    return f"sglang {version}: its sizing was not read; the sizing rules of {nearest} are assumed."
