@@ -109,6 +109,7 @@ class MemoryBudget:
     verdicts: tuple[Verdict, ...]  # every verdict that the free-memory interval allows
     reason: str  # one sentence: what limits, with figures
     engine_error: str | None  # the text this engine version would raise, when refused
+    fault: str | None = None  # a known fault of this engine version that ends such a server, in a sentence
     warnings: tuple[str, ...] = ()
     rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
     emulation: Emulation | None = None  # None: the card is itself

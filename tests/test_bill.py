@@ -200,6 +200,10 @@ def test_the_campaign_of_the_gpu_is_predicted_and_billed_without_one(tmp_path: P
         for run in data["runs"]
     }
     assert found == EXPECTED
+    ended = [run for run in data["runs"] if run["known_fault"] is not None]
+    assert [run["name"] for run in ended] == ["nextn-4-full-card"]
+    assert ended[0]["known_fault"].startswith("Memory suffices, but SGLang 0.5.16 ends at its first full batch (of 4)")
+    assert ended[0]["warnings"][0] == ended[0]["known_fault"]
     commands = {run["name"]: run["command"] for run in data["runs"]}
     story = commands["story-8"]
     assert story[:3] == ["/opt/old", "-m", "sglang.launch_server"]
@@ -220,6 +224,8 @@ def test_the_bill_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "dflash-8-full-card: about " in done.stdout
     assert "expected to be capped at 7 of 8" in done.stdout
     assert "expected to be refused (0 of 8)" in done.stdout
+    (nextn,) = [line for line in done.stdout.splitlines() if line.startswith("nextn-4-full-card: ")]
+    assert nextn.endswith(" s, expected to start; a known fault of the engine ends it at its first full batch")
     assert "no recorded token times of NEXTN: taken as DFLASH's" in done.stdout
     assert "CUDA_HOME=/opt/cuda" in done.stdout
 

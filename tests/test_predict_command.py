@@ -222,3 +222,20 @@ def test_predicting_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_known_fault_ends_is_warned_of() -> None:
+    params = ROOT / "params" / "recordings" / "h200_nextn-4-full-card.yaml"
+    fault = (
+        "Memory suffices, but SGLang 0.5.16 ends at its first full batch (of 4), as recorded: the attention mask of "
+        "its CUDA graphs is too small. --disable-cuda-graph avoids it."
+    )
+    done = predict(params, "--json")
+    found = json.loads(done.stdout)
+    assert (found["verdict"], found["known_fault"], found["warnings"][0]) == ("serves", fault, fault)
+    text = predict(params, "--strict")
+    assert text.returncode == 1  # not everything that was asked is served
+    assert f"warning: {fault}" in " ".join(text.stdout.split())
+    for change in ("engine.args.disable-cuda-graph=true", "engine.args.attention-backend=fa3"):
+        other = predict(params, "--strict", "--json", "--set", change)
+        assert (other.returncode, json.loads(other.stdout)["known_fault"]) == (0, None)

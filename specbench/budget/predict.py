@@ -20,7 +20,7 @@ from .case import Case
 from .freememory import start
 from .limits import limits
 from .terms import terms
-from .words import engine_error, reason, warnings
+from .words import engine_error, known_fault, reason, warnings
 
 
 def predict(
@@ -80,6 +80,7 @@ def _budget(case: Case) -> MemoryBudget:
         verdicts=tuple(dict.fromkeys((verdict, *(case.verdict(solved) for solved in case.span.all)))),
         reason=reason(case, verdict, slack),
         engine_error=engine_error(case, verdict),
+        fault=known_fault(case, verdict),
         warnings=warnings(case),
         details=_details(case),
     )

@@ -35,6 +35,7 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "verdicts": list(budget.verdicts),
         "reason": budget.reason,
         "engine_error": budget.engine_error,
+        "known_fault": budget.fault,
         "free": {
             "pre": _bounds(budget.free.pre),
             "post": _bounds(budget.free.post),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..engines.sglang import arguments
+from ..engines.sglang import arguments, verify_mask
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
 from ..specs import model_source
@@ -63,6 +63,18 @@ def engine_error(case: Case, verdict: Verdict) -> str | None:
         pre_bytes=free.pre.point,
         post_bytes=free.post.point,
         graphs=case.settings.graphs,
+    )
+
+
+def known_fault(case: Case, verdict: Verdict) -> str | None:
+    """What ends a server although memory suffices, of the versions whose source was read for it."""
+    running = case.span.point.pools.requests or 0
+    if verdict == "refused" or not verify_mask.ends_at_full_batch(case.settings, running):
+        return None
+    version = case.settings.config.engine.version
+    return (
+        f"Memory suffices, but SGLang {version} ends at its first full batch (of {running}), as recorded: the "
+        f"attention mask of its CUDA graphs is too small. --{verify_mask.AVOIDED_BY} avoids it."
     )
 
 

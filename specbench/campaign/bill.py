@@ -59,6 +59,11 @@ class Cost:
         """What the prediction expects; None: not predicted."""
         return None if self.budget is None else self.budget.verdict
 
+    @property
+    def fault(self) -> str | None:
+        """A known fault of the engine that ends such a server, in a sentence; None: none known."""
+        return None if self.budget is None else self.budget.fault
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:

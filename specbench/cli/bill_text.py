@@ -33,6 +33,10 @@ def bill(campaign: str, ahead: Outlook, console: Console) -> None:
     console.print(_sum(campaign, ahead), highlight=False, soft_wrap=True, markup=False)
     for doubt in ahead.doubts:
         console.print(Text(f"{_INDENT}{doubt}", style="yellow"), soft_wrap=True, highlight=False)
+    for cost in ahead.bill.costs:
+        if cost.fault is not None:
+            told = f"{_INDENT}{cost.config.name}: {_expected(cost)}. {cost.fault}"
+            console.print(Text(told, style="yellow"), soft_wrap=True, highlight=False)
     for note in ahead.bill.notes:
         console.print(Text(f"{_INDENT}{note}", style="dim"), soft_wrap=True, highlight=False)
 
@@ -54,7 +58,7 @@ def expectations(campaign: str, ahead: Outlook) -> None:
             console.print(Text(standing.why), soft_wrap=True, highlight=False)
             continue
         head = Text.assemble(
-            (standing.config.name, "bold"), f": about {cost.total_s:.0f} s, ", (_expected(cost), _STYLES[cost.verdict])
+            (standing.config.name, "bold"), f": about {cost.total_s:.0f} s, ", (_expected(cost), _style(cost))
         )
         console.print(head, soft_wrap=True, highlight=False)
         if standing.why:
@@ -107,6 +111,7 @@ def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any
     limits = {} if cost.budget is None else cost.budget.limits
     return told | {
         "expected": cost.verdict,
+        "known_fault": cost.fault,
         "reason": None if cost.budget is None else cost.budget.reason,
         "limits": {
             name: None
@@ -149,6 +154,8 @@ def _expected(cost: Cost) -> str:
     wanted = "" if share is None else f" of {share}" + (" per worker" if share != asked else "")
     running = None if cost.budget is None else cost.budget.limits["running_requests"].value
     match cost.verdict:
+        case "serves" | "capped" if cost.fault is not None:
+            return "expected to start; a known fault of the engine ends it at its first full batch"
         case "refused":
             return f"expected to be refused (0{wanted})" if wanted else "expected to be refused"
         case "capped" if running is not None:
@@ -159,10 +166,15 @@ def _expected(cost: Cost) -> str:
             return "not predicted"
 
 
+def _style(cost: Cost) -> str:
+    return _STYLES[cost.verdict] if cost.fault is None else _STYLES["refused"]
+
+
 def _warnings(cost: Cost) -> tuple[str, ...]:
+    fault = () if cost.fault is None else (cost.fault,)
     if cost.config.engine.replay is not None:
-        return ()
-    return (*no_interpreter(cost.config), *of_workload(cost.config, cost.budget))
+        return fault
+    return (*fault, *no_interpreter(cost.config), *of_workload(cost.config, cost.budget))
 
 
 def _why(cost: Cost) -> str:
@@ -186,5 +198,7 @@ def _command(config: RunConfig) -> list[str]:
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
-    lines = textwrap.wrap(text, max(40, console.width - 1), initial_indent=_INDENT, subsequent_indent=_INDENT)
+    width = max(40, console.width - 1)
+    # A flag that is broken at a hyphen cannot be copied.
+    lines = textwrap.wrap(text, width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
     console.print(Text("\n".join(lines), style=style), soft_wrap=True, highlight=False)

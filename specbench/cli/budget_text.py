@@ -39,6 +39,8 @@ def _head(budget: MemoryBudget, console: Console) -> None:
     colour = _COLOURS[budget.verdict]
     console.print(f"[bold]{escape(budget.name)}[/]  {escape(f'{budget.engine} {budget.version}')}")
     console.print(f"predicted: [bold {colour}]{budget.verdict}[/]  {escape(budget.reason)}")
+    if budget.fault is not None:
+        console.print(f"[bold red]warning[/]: {escape(budget.fault)}")
     others = [verdict for verdict in budget.verdicts if verdict != budget.verdict]
     if others:
         console.print(f"within the interval of free memory also: {', '.join(others)}")

@@ -32,7 +32,7 @@ def predict(
 
     Example: specbench predict params/story/tp1-8.yaml --set memory.max_running_requests=4
 
-    A refused configuration is an answer too: exit code 0, unless --strict.
+    A refused configuration is an answer too, and one that a known fault ends: exit code 0, unless --strict.
     """
     from ..budget.predict import predict as budget_of
     from ..load.foreseen import of_workload
@@ -58,7 +58,7 @@ def predict(
         document = to_document(budget)
         document |= {
             "remedies": [remedy_document(remedy) for remedy in remedies],
-            "warnings": [*document["warnings"], *warnings],
+            "warnings": [*([] if budget.fault is None else [budget.fault]), *document["warnings"], *warnings],
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
@@ -71,7 +71,7 @@ def predict(
         render(budget, remedies, wanted, console)
         for warning in warnings:
             console.print(Text(warning, style="yellow"), soft_wrap=True, highlight=False)
-    if strict and budget.verdict != "serves":
+    if strict and (budget.verdict != "serves" or budget.fault is not None):
         raise typer.Exit(1)
 
 

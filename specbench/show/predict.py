@@ -77,10 +77,10 @@ def _verdict_box(found: MemoryBudget) -> Shown:
     html = (
         f'<div class="verdict {kind}"><p class="word">predicted: {escape(word)}</p>'
         f'<p class="sentence">{escape(found.reason)}</p>'
-        + (f'<p class="reason">{escape(error)}</p>' if error else "")
+        + "".join(f'<p class="reason">{escape(text)}</p>' for text in (error, found.fault) if text)
         + f'<p class="provenance">{escape(source)}</p></div>'
     )
-    return Shown(html, f"predicted: {word}. {found.reason}" + (f"\n{error}" if error else ""))
+    return Shown(html, "\n".join([f"predicted: {word}. {found.reason}", *filter(None, (error, found.fault))]))
 
 
 def budget_verdict(found: MemoryBudget) -> Shown:
