@@ -86,6 +86,15 @@ def test_the_recording_is_explained_with_its_figures() -> None:
             "--min-free-slots-delay 1 admits at once; it changes the trade-off between latency and throughput, not "
             "results."
         )
+        assert finding.beside == (
+            "17 of these 20 ran: DFLASH admits only when 4 places are free, --min-free-slots-delay 1."
+        )
+        (remedy,) = finding.remedies
+        assert (dict(remedy.set), remedy.flags) == (
+            {"engine.args.min-free-slots-delay": 1},
+            "--min-free-slots-delay 1",
+        )
+        assert (remedy.basis, remedy.predicted, remedy.verdict) == ("source", {}, None)
         assert [line.line for line in finding.evidence] == [226]
         assert found(path, "queue-with-room") == []
 
@@ -123,12 +132,20 @@ def test_a_full_server_is_told_of_its_limit_and_one_that_waits_of_its_design() -
 
 
 def test_each_line_has_one_reason() -> None:
-    """The line twice, and once more with 7 that run: each finding counts its own of 7 decode lines."""
+    """The line twice, and once more with 7 that run: each finding counts its own of 7 decode lines. 9 were asked."""
     (line,) = re.findall(rb".*Decode batch, #running-req: 8, .*#queue-req: 8\n", EIGHT)
-    both = said(EIGHT.replace(line, line * 2 + line.replace(b"#running-req: 8", b"#running-req: 7")))
+    asked = re.sub(rb"max_running_requests=8", b"max_running_requests=9", EIGHT, count=1)
+    both = said(asked.replace(line, line * 2 + line.replace(b"#running-req: 8", b"#running-req: 7")))
     assert set(both) == {"queue-with-room", "admission-delayed"}
     assert "while 8 run" in both["queue-with-room"].cause and "(2 of 7 decode" in both["queue-with-room"].cause
     assert "while 7 of 8 run" in both["admission-delayed"].cause and "(1 of 7 decode" in both["admission-delayed"].cause
+
+
+def test_the_short_form_is_left_out_where_all_places_were_taken_once() -> None:
+    """The log's own line has 8 of 8; one more has 7."""
+    (line,) = re.findall(rb".*Decode batch, #running-req: 8, .*#queue-req: 8\n", EIGHT)
+    both = said(EIGHT.replace(line, line + line.replace(b"#running-req: 8", b"#running-req: 7")))
+    assert both["admission-delayed"].beside == ""
 
 
 def test_pools_that_are_full_are_another_reason() -> None:

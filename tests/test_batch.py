@@ -121,7 +121,10 @@ def test_the_front_page_tells_the_story(result: CampaignResult) -> None:
     assert "gpu.name: rtx-pro-6000 asked, h200 recorded" in plain
     assert 'href="0512_dflash_r8/index.html"' in text
     # the remedy of the refused run was tried by the run that served, and does not give what was asked
-    assert "memory.max_running_requests=4  (predicted: 4 at once, fewer than asked). Proved by" in plain
+    assert (
+        "memory.max_running_requests=4  ( --max-running-requests 4 ; predicted: 4 at once, fewer than asked, "
+        "KV 11,866 → 87,035 tokens). Proved by"
+    ) in plain
 
 
 def test_the_page_of_the_refused_run_names_cause_evidence_and_remedy(result: CampaignResult) -> None:

@@ -133,6 +133,10 @@ def test_remedies_do_what_a_real_server_did(failing, change, proof, logged):
 def test_no_remedy_falls_short_of_what_it_promises(name):
     for finding in of_path(RECORDS / name).findings:
         for remedy in finding.remedies:
+            if remedy.basis in ("recording", "source"):  # promises no figure
+                assert (dict(remedy.predicted), remedy.verdict) == ({}, None)
+                assert remedy.flags and remedy.decided_by
+                continue
             assert remedy.verdict == "serves"
             tokens = remedy.predicted["kv_tokens"]
             assert tokens is not None and tokens >= 32_768  # one whole context fits
@@ -153,6 +157,54 @@ def test_the_silent_cap_is_explained_with_its_arithmetic():
     assert "8 requests asked, 1 can run at once" in capped.cause and "8 slots // 5 per request = 1" in capped.cause
     assert "reduced from the requested 8 to 1" in capped.evidence[0].text
     assert queue.cause.startswith("Up to 7 requests wait while 1 run")
+
+
+#: Asked and granted: 8 (or 4) at once, and more clients. Of a DFLASH server with 47 slots at 5 per request 9 fit.
+WAITED = {
+    "h200-tp2_dflash-8": (
+        "16 clients sent, 8 were asked to run at once: up to 8 waited, as configured; the KV pool was 1% full, so "
+        "memory allows more (9 at once, by the prediction)."
+    ),
+    "h200-tp2_dflash-4": (
+        "16 clients sent, 4 were asked to run at once: up to 12 waited, as configured; the KV pool was 1% full, so "
+        "memory allows more (9 at once, by the prediction)."
+    ),
+    "h200-tp2_no-speculation-8-full-card": (
+        "16 clients sent, 8 were asked to run at once: up to 8 waited, as configured; the KV pool was under 1% full, "
+        "so memory allows more (16 at once, by the prediction)."
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "words"), WAITED.items())
+def test_a_queue_of_more_than_were_asked_is_a_notice_that_names_the_load(name, words):
+    diagnosis = of_path(RECORDS / name)
+    (queue,) = [finding for finding in diagnosis.findings if finding.id == "queue-with-room"]
+    assert (queue.severity, queue.cause) == ("notice", words)
+    assert diagnosis.main_finding is None
+
+
+def test_a_queue_where_memory_allows_no_more_says_what_would_limit(tmp_path):
+    """40 slots at 5 per request are 8: told to make no more, the server would run 8 of 9."""
+    record = tmp_path / "record"
+    shutil.copytree(RECORDS / "h200-tp2_dflash-8", record)
+    for name, old, new in (
+        ("config.yaml", "max_mamba_cache_size: null", "max_mamba_cache_size: 40"),
+        ("server.log", "max_mamba_cache_size: 47", "max_mamba_cache_size: 40"),
+    ):
+        text = (record / name).read_text(encoding="utf-8")
+        assert old in text
+        (record / name).write_text(text.replace(old, new), encoding="utf-8")
+    (queue,) = [finding for finding in of_path(record).findings if finding.id == "queue-with-room"]
+    assert queue.severity == "notice"
+    assert "memory allows no more at once, by the prediction: 40 state slots at 5 per request serve 8 of the 9" in (
+        queue.cause
+    )
+
+
+def test_a_queue_below_what_was_asked_stays_a_cost():
+    (queue,) = [one for one in of_path(RECORDS / "dflash_r8").findings if one.id == "queue-with-room"]
+    assert queue.severity == "costly"
 
 
 def test_a_misleading_engine_error_is_not_repeated_as_the_cause():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,38 @@ def test_the_drafts_own_width_is_that_width() -> None:
     (found,) = proofs(two_gpus, failing.config, [tried])
     assert list(found.other) == ["memory.mem_fraction_static as passed"]
     assert found.other["memory.mem_fraction_static as passed"][1] == 0.5088
+
+
+def without_graphs(**changes: Any) -> Remedy:
+    flag = {"engine.args.disable-cuda-graph": True}
+    return dataclasses.replace(
+        remedy(**changes),
+        set=flag,
+        basis="recording",
+        verdict=None,
+        decided_by=("engine.version", "engine.args.attention-backend", "speculative.algorithm"),
+    )
+
+
+TRITON = FAILING.replace({"engine.args": {"attention-backend": "triton"}})
+
+
+def of_triton(name: str, **changes: Any) -> RunRecord:
+    flags = {"engine__args": {"attention_backend": "triton", "disable_cuda_graph": True}}
+    return record(name, **(flags | changes))
+
+
+def test_a_remedy_that_is_not_about_memory_may_differ_in_memory_and_names_it() -> None:
+    more = of_triton("more", memory__max_running_requests=16, parallel__tp_size=2, gpu__count=2)
+    (found,) = proofs(without_graphs(), TRITON, [more])
+    assert found.other == {"parallel.tp_size": (1, 2), "memory.max_running_requests": (8, 16)}
+
+
+def test_what_decides_whether_the_engine_has_the_fault_may_not_differ() -> None:
+    others = [
+        of_triton("version", engine__version="0.5.16"),
+        of_triton("algorithm", speculative={"algorithm": "NGRAM"}),
+        of_triton("backend", engine__args={"attention-backend": "fa3", "disable-cuda-graph": True}),
+        of_triton("graphs", engine__args={"attention-backend": "triton"}),
+    ]
+    assert proofs(without_graphs(), TRITON, others) == ()

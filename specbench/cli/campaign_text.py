@@ -162,7 +162,9 @@ def summary(result: CampaignResult) -> None:
     for (cells, why), point in zip(rows, result.points, strict=True):
         console.print(_cells(cells, widths, _STYLES.get(point.outcome, "")), soft_wrap=True, highlight=False)
         if why:
-            wrapped = textwrap.fill(why, console.width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+            wrapped = textwrap.fill(
+                why, console.width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+            )
             console.print(Text(wrapped, style="dim"), soft_wrap=True, highlight=False)
     origins = _origins(result, studies)
     if origins:
@@ -203,9 +205,11 @@ def _row(point: PointResult, study: Study | None) -> tuple[tuple[str, ...], str]
 
     if study is None:
         return (point.name, "-", "-", "-", in_words(point.outcome)), point.error or ""
-    causes = [finding.cause for finding in study.diagnosis.findings if finding.severity != "notice"]
+    main = study.diagnosis.main_finding
+    beside = [finding.beside for finding in study.diagnosis.beside]
+    cause = "" if main is None else " ".join([main.cause, *beside])
     figures = (_figure(study.asked), _figure(study.resolved), served_cell(study).printed)
-    why = ": ".join(part for part in (partly_answered(study), *causes[:1]) if part)
+    why = ": ".join(part for part in (partly_answered(study), cause) if part)
     return (point.name, *figures, in_words(point.outcome)), why
 
 

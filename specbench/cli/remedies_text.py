@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..diagnose.finding import ORDER, Remedy
+from ..diagnose.finding import NO_PREDICTION, ORDER, Remedy
 from ..terms import Limit
 from ..units import format_count
 
@@ -20,19 +20,27 @@ _EFFECTS: tuple[tuple[Limit, str], ...] = (
 )
 
 
-def remedies_text(remedies: Iterable[Remedy], *, measured: str = "with the logged free memory") -> Group:
+def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logged free memory") -> Group:
     """`measured`: how the effect was predicted where it rests on measured memory."""
-    parts: list[RenderableType] = [Text("\nremedies, each tried by the prediction", style="bold")]
-    parts.append(Text(f"in this order: {ORDER}", style="dim"))
+    tried = all(remedy.verdict is not None for remedy in remedies)
+    parts: list[RenderableType] = [Text(f"\nremedies{', each tried by the prediction' if tried else ''}", style="bold")]
+    if len(remedies) > 1:
+        parts.append(Text(f"in this order: {ORDER}", style="dim"))
     for remedy in remedies:
-        basis = "from the configuration alone" if remedy.basis == "config" else measured
         parts.append(Text(f"→ {remedy.flags or 'no server flag'}", style="green"))
         parts.append(Text("  " + " ".join(f"--set {key}={_value(value)}" for key, value in remedy.set.items())))
-        effect = "; ".join(
-            f"{format_count(remedy.predicted.get(limit), unknown='not predicted')} {name}" for limit, name in _EFFECTS
-        )
-        parts.append(Text(f"  {effect} (predicted {basis}). {remedy.note}.", style="dim"))
+        parts.append(Text(f"  {_effect(remedy, measured)}. {remedy.note}.", style="dim"))
     return Group(*parts)
+
+
+def _effect(remedy: Remedy, measured: str) -> str:
+    if remedy.verdict is None:
+        return NO_PREDICTION[remedy.basis]
+    basis = "from the configuration alone" if remedy.basis == "config" else measured
+    figures = (
+        f"{format_count(remedy.predicted.get(limit), unknown='not predicted')} {name}" for limit, name in _EFFECTS
+    )
+    return f"{'; '.join(figures)} (predicted {basis})"
 
 
 def _value(value: Any) -> str:

@@ -13,11 +13,12 @@ from ..engines.sglang.per_worker import requests_of_worker
 from ..engines.sglang.sizing import rule_version
 from ..errors import ConfigError
 from ..judging.judge import passed
-from ..records.types import RequestTrace
+from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Limit, Status
 from ..versions import version_key
 from .finding import Remedy
-from .remedies import Situation, longer_requests, remedies
+from .remedies import Situation, at_most, longer_requests, remedies, shortage
+from .running import AtOnce, most_at_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Case:
     requests: Sequence[RequestTrace]  # empty for a bare log
     bare: bool  # a log without a record: `config` was read from it
     unsized: str | None = None  # why there is no budget of `config`
+    metrics: Sequence[MetricSample] = ()  # of the engine while it served; empty for a bare log
 
     @property
     def budget(self) -> MemoryBudget | None:
@@ -48,6 +50,11 @@ class Case:
     def one_engine(self) -> bool:
         """Whether all requests go to one scheduler."""
         return self.config is None or self.config.parallel.dp_size == 1
+
+    @property
+    def at_once(self) -> AtOnce | None:
+        """Most requests that ran at once, and who says so; None: nobody."""
+        return most_at_once(self.log, self.metrics, self.requests if self.one_engine else ())
 
     @property
     def rules_version(self) -> str | None:
@@ -122,6 +129,18 @@ class Case:
         """Changes by which a request of that length is accepted."""
         situation = self._situation(self.pools.running_requests or 1)
         return () if situation is None else longer_requests(situation, input_tokens, output_tokens)
+
+    def room_up_to(self, requests: int) -> Remedy | None:
+        """The most requests at once, up to so many, that memory allows beyond the limit; None: no more than that."""
+        limit = self.pools.running_requests
+        situation = None if limit is None else self._situation(requests)
+        return None if situation is None or limit is None else at_most(situation, limit + 1, requests)
+
+    def why_no_more(self) -> str:
+        """What keeps memory from one request more than the limit, as a sentence."""
+        limit = self.pools.running_requests
+        situation = None if limit is None else self._situation(limit + 1)
+        return "not known." if situation is None else shortage(situation)
 
     def pool_lines(self) -> tuple[Line, ...]:
         """The state pool line and the first KV line of the first rank: what the engine got."""

@@ -40,7 +40,6 @@ from .rules_limits import capped, context_above_pool
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_serving import overflow, prefix_hits, requests_failed, slow_first
 from .rules_start import failed
-from .running import most_at_once
 from .serving import serving
 from .types import Diagnosis, Emulated
 
@@ -86,7 +85,16 @@ def of_record(record: RunRecord) -> Diagnosis:
     log = logs.read(record.log_path, name=record.log_path.name, version=record.config.engine.version)
     pools = report(log, record.server_info())
     read = read_free(record, log, pools)
-    case = _case(record.config, log, pools, record.status.status, record.requests(), read=read, bare=False)
+    case = _case(
+        record.config,
+        log,
+        pools,
+        record.status.status,
+        record.requests(),
+        read=read,
+        bare=False,
+        metrics=_metrics(record),
+    )
     measured = record.origin == "measured" and bool(case.budgets.get("measured"))
     unread = isinstance(read, str) and measured and not on_cpu(record.config)
     found = _diagnosis(
@@ -95,7 +103,6 @@ def of_record(record: RunRecord) -> Diagnosis:
         source=str(record.folder),
         origin=record.origin,
         marked=marks(record),
-        metrics=_metrics(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
     sampled, config = cards(record, ranks_of(pools)), case.budgets.get("config")
@@ -159,6 +166,7 @@ def _case(
     *,
     bare: bool,
     read: MeasuredOffsets | str | None = None,
+    metrics: Sequence[MetricSample] = (),
 ) -> Case:
     found: Mapping[Basis, MemoryBudget] = {}
     unsized = None
@@ -177,6 +185,7 @@ def _case(
         requests=requests,
         bare=bare,
         unsized=unsized,
+        metrics=metrics,
     )
 
 
@@ -188,12 +197,11 @@ def _diagnosis(
     origin: Origin,
     assumptions: tuple[str, ...] = (),
     marked: tuple[str, ...] = (),
-    metrics: Sequence[MetricSample] = (),
 ) -> Diagnosis:
     findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
     seen = serving(case.log)
     sent, answered = (None, None) if case.bare else tally(case.requests)
-    at_once = most_at_once(case.log, metrics, case.requests if case.one_engine else ())
+    at_once = case.at_once
     none_answered = bool(sent and not answered)
     return Diagnosis(
         name=name,

@@ -140,12 +140,14 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def remedy_document(remedy: Remedy) -> dict[str, Any]:
-    """One remedy, as `diagnose --json` and `predict --json` print it."""
+    """One remedy, as `diagnose --json` and `predict --json` print it. Without a prediction `predicted` is null, and
+    `basis` says what it rests on: a recording, or the engine's source.
+    """
     return {
         "set": dict(remedy.set),
         "flags": remedy.flags,
         "basis": remedy.basis,
-        "predicted": {"verdict": remedy.verdict, **remedy.predicted},
+        "predicted": None if remedy.verdict is None else {"verdict": remedy.verdict, **remedy.predicted},
         "note": remedy.note,
         "changes_results": remedy.changes_results,
     }

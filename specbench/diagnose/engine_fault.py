@@ -1,30 +1,78 @@
-"""Crashes for which no pool is to blame, in words. In: a case and its failure. Out: a known fault, or one to report."""
+"""Crashes for which no pool is to blame, in words. In: a case and its failure. Out: a known fault with what avoids it;
+None: one to report.
+"""
 
 from __future__ import annotations
 
-from ..engines.contract import Failure
-from ..engines.sglang.verify_mask import full_mask
-from .case import Case
+from dataclasses import dataclass
 
+from ..engines.contract import Failure
+from ..engines.sglang.command import flags_for
+from ..engines.sglang.resolve import spelled
+from ..engines.sglang.verify_mask import AVOIDED_BY, KNOWN_IN, MENDED_IN, full_mask
+from .case import Case
+from .finding import Remedy
+
+TO_REPORT = (
+    "No pool was exhausted: a fault of the engine, to be reported to its maintainers with these lines; another "
+    "attention backend may avoid it."
+)
 #: Recordings h200-tp2_nextn-8 and h200-tp2_nextn-8-no-graphs: the request of step conc1-in1024, no draft accepted.
 _WITHOUT_GRAPHS = (
-    "recorded with SGLang 0.5.16, the triton backend and two H200s: batches of 8 were served, a single request took "
-    "105 instead of 13 ms per token"
+    "decoding without CUDA graphs is slower: a single request took 105 instead of 13 ms per token, and batches of 8 "
+    f"were served (recorded with SGLang {KNOWN_IN}, the triton backend and two H200s)"
+)
+#: What decides whether a server has the fault: memory does not.
+_DECIDED_BY = (
+    *("model", "engine.version", "engine.args.attention-backend", "speculative.algorithm", "speculative.eagle_topk"),
+    "memory.disable_overlap_schedule",
 )
 
 
-def engine_fault(case: Case, failure: Failure) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFault:
+    cause: str
+    remedies: tuple[Remedy, ...]
+
+
+def known_fault(case: Case, failure: Failure) -> KnownFault | None:
     mask = full_mask(failure, case.log.server_args or {}, case.pools.context_len)
     if mask is None:
-        return (
-            "No pool was exhausted: a fault of the engine, to be reported to its maintainers with these lines; another "
-            "attention backend may avoid it."
-        )
+        return None
     requests, draft = mask.requests, mask.draft_tokens
+    return KnownFault(
+        cause=(
+            f"A fault of the engine: the attention mask of its CUDA graphs is {mask.missing:,} entries too small for a "
+            f"full batch of {requests}. No pool was exhausted. The mask has {requests} requests × {draft} draft tokens "
+            f"× {mask.context:,} context tokens = {mask.buffer:,} entries, and a batch of {requests}, the largest "
+            f"graph's, needs {requests} × {draft} × {draft} = {mask.missing:,} more for the draft tokens themselves. "
+            f"Known in SGLang {KNOWN_IN}, as recorded; {MENDED_IN} allocates both parts, by its source; others were "
+            f"not read for this{_lines_fit(case)}."
+        ),
+        remedies=(_without_graphs(case),),
+    )
+
+
+def _without_graphs(case: Case) -> Remedy:
+    change = {spelled(case.config, AVOIDED_BY): True}
+    return Remedy(
+        set=change,
+        flags=flags_for(change, KNOWN_IN),
+        basis="recording",
+        predicted={},
+        verdict=None,
+        note=_WITHOUT_GRAPHS,
+        changes_results=False,
+        decided_by=_DECIDED_BY,
+    )
+
+
+def _lines_fit(case: Case) -> str:
+    """Of a log that does not name its version, and whose lines leave several."""
+    low, high = case.log.version_range
+    known = case.log.version if case.bare or case.config is None else case.config.engine.version
     return (
-        f"No pool was exhausted, it is a fault of the engine: its CUDA graphs have {requests} requests × {draft} draft "
-        f"tokens × {mask.context:,} context tokens = {mask.buffer:,} entries for the attention mask, and a batch of "
-        f"{requests}, the largest graph's, needs {requests} × {draft} × {draft} = {mask.missing:,} more for the draft "
-        f"tokens themselves. --disable-cuda-graph avoids it ({_WITHOUT_GRAPHS}). SGLang 0.5.17 allocates both parts, "
-        "by its source."
+        ""
+        if known is not None or low is None or high in (None, low)
+        else f" (the lines of this log fit {low} to {high})"
     )

@@ -1,4 +1,4 @@
-"""Findings with their evidence, and remedies whose effect was computed before they are shown."""
+"""Findings with their evidence, and remedies whose effect is computed, recorded or read before they are shown."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ ORDER = "changes of the server first, then more GPUs, then two changes at once, 
 
 Severity = Literal["fatal", "costly", "notice"]
 
+#: What the effect of a remedy is known from: a prediction on that basis, a recording, or the engine's source.
+Ground = Literal[Basis, "recording", "source"]
+#: In words, where nothing was predicted.
+NO_PREDICTION: dict[Ground, str] = {
+    "recording": "no prediction: a recording proves it",
+    "source": "no prediction: by the engine's source, not recorded",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change, the flags that make it, and what `predict` says it does."""
+    """A change, the flags that make it, and what `predict` says it does, or what else it rests on."""
 
     set: Mapping[str, Any]  # dotted key -> value, as `--set` takes it
     flags: str  # the server's flags for that engine version; "" when the change is no server flag
-    basis: Basis  # what the effect was computed on
-    predicted: Mapping[Limit, int | None]
-    verdict: Verdict
+    basis: Ground  # what the effect is known from
+    predicted: Mapping[Limit, int | None]  # empty: not predicted
+    verdict: Verdict | None  # None: not predicted
     note: str  # what it costs, in words
     changes_results: bool  # the output of the model may change (state dtype, KV dtype)
+    #: Keys in which another run must be equal to have tried it. Empty: all that decide memory.
+    decided_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +47,4 @@ class Finding:
     severity: Severity
     evidence: tuple[Line, ...]
     remedies: tuple[Remedy, ...] = ()
+    beside: str = ""  # the cause in a clause that follows a graver one; "": it explains nothing that one leaves open

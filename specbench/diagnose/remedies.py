@@ -18,8 +18,9 @@ from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines import check
 from ..engines.sglang.command import flags_for
+from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..errors import SpecbenchError
-from ..terms import Basis, Limit
+from ..terms import Limit
 from ..units import GIB, format_gib
 from .finding import Remedy
 
@@ -104,22 +105,10 @@ def _working(situation: Situation, changes: Iterable[tuple[_Change, ...]]) -> It
 
 def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "starts"] = "serves") -> Remedy | None:
     """The change as a remedy when the prediction says that it serves (or, where that was not the trouble, starts)."""
-    try:
-        config = situation.config.replace(change.set)
-    except ValidationError:  # a figure beyond what a params file may hold
+    found = _changed(situation, change)
+    if found is None:
         return None
-    try:
-        if check(config):
-            return None
-        # Other weights per rank mean other free memory than the log's: then only the configuration is left to go by.
-        moved = any(key.startswith(("parallel.", "speculative.algorithm", "gpu.")) for key in change.set)
-        basis: Basis = "config" if moved or situation.free is None else "measured"
-        if basis == "measured":
-            budget = predict(config, free=situation.free, passed_fraction=_passed(situation, config))
-        else:
-            budget = predict(config)
-    except SpecbenchError:
-        return None
+    config, budget = found
     running = _point(budget, "running_requests")
     if (
         budget.verdict == "refused"
@@ -137,15 +126,43 @@ def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "s
     return Remedy(
         set=dict(change.set),
         flags=flags_for(dict(change.set), situation.config.engine.version),
-        basis=basis,
+        basis=budget.basis,
         predicted={limit: _point(budget, limit) for limit in _SHOWN},
         verdict=budget.verdict,
         note=(
             f"{change.note}; {format_gib(slack_bytes)} stay for graphs and activations (predicted)"
             + (f"; as on {budget.emulation.card}" if budget.emulation is not None else "")
+            + (f"; --{AVOIDED_BY} as well, or it ends at its first full batch" if budget.fault is not None else "")
         ),
         changes_results=change.changes_results,
     )
+
+
+def _changed(situation: Situation, change: _Change) -> tuple[RunConfig, MemoryBudget] | None:
+    """The configuration with the change, and its prediction; None: refused, or not sized."""
+    try:
+        config = situation.config.replace(change.set)
+    except ValidationError:  # a figure beyond what a params file may hold
+        return None
+    try:
+        if check(config):
+            return None
+        # Other weights per rank mean other free memory than the log's: then only the configuration is left to go by.
+        moved = any(key.startswith(("parallel.", "speculative.algorithm", "gpu.")) for key in change.set)
+        if moved or situation.free is None:
+            return config, predict(config)
+        return config, predict(config, free=situation.free, passed_fraction=_passed(situation, config))
+    except SpecbenchError:
+        return None
+
+
+def shortage(situation: Situation) -> str:
+    """Why so many requests at once do not fit, as a sentence."""
+    wanted = situation.wanted_requests
+    found = _changed(situation, _Change({"memory.max_running_requests": wanted}, "", wanted))
+    if found is not None and found[1].verdict != "serves":
+        return found[1].reason
+    return f"{wanted:,} would leave too little for graphs and activations, or for their prompts."
 
 
 def _passed(situation: Situation, changed: RunConfig) -> float | None:
@@ -267,17 +284,21 @@ def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Chan
 
 
 def _ask_less(situation: Situation) -> Remedy | None:
-    """The largest number below the asked one that serves, by bisection: a log may ask for any number."""
+    """The largest number below the asked one that serves."""
+    return at_most(situation, 1, situation.wanted_requests - 1)
+
+
+def at_most(situation: Situation, low: int, high: int) -> Remedy | None:
+    """The largest number of requests from `low` to `high` that serves, by bisection: a log may ask for any number."""
     best: Remedy | None = None
-    low, high = 1, situation.wanted_requests - 1
     while low <= high:
-        fewer = (low + high) // 2
-        note = f"asks for {fewer:,} instead of {situation.wanted_requests:,}: the rest waits at the client"
-        tried = _tried(situation, _Change({"memory.max_running_requests": fewer}, note, fewer))
+        number = (low + high) // 2
+        note = f"asks for {number:,} instead of {situation.wanted_requests:,}: the rest waits at the client"
+        tried = _tried(situation, _Change({"memory.max_running_requests": number}, note, number))
         if tried is None:
-            high = fewer - 1
+            high = number - 1
         else:
-            best, low = tried, fewer + 1
+            best, low = tried, number + 1
     return best
 
 

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 
 from ..engines.contract import Line
 from ..engines.sglang.admission import FLAG, asked_free_slots, formula, least_free_slots
+from ..engines.sglang.command import flags_for
+from ..engines.sglang.resolve import spelled
 from ..units import counted, format_count
 from .case import Case
-from .finding import Finding
+from .finding import Finding, Remedy
 
 #: A pool has room below this usage; a queue is no accident from this share of the decode lines on.
 _ROOM, _OFTEN = 0.5, 0.2
 
 
 def queue_with_room(case: Case) -> tuple[Finding, ...]:
-    """Requests wait although pools have room: the limit of running requests is what holds them."""
+    """Requests wait although pools have room: the limit of running requests is what holds them.
+
+    A limit that was asked for and granted is no trouble: then the load is named.
+    """
     queued, usage, running = case.column("queued_requests"), case.column("token_usage"), case.column("running_requests")
     delayed = set(_delayed(case))  # these have a reason of their own
     waiting = [row for row in _waiting(case) if row not in delayed]
@@ -26,19 +31,48 @@ def queue_with_room(case: Case) -> tuple[Finding, ...]:
     most = max(running[row] for row in waiting)
     if limit is not None and most < limit:
         return ()
+    evidence = _rows(case, (waiting[0], worst))
+    if limit is not None and limit == case.wanted_requests:
+        return (
+            Finding(id="queue-with-room", cause=_as_asked(case, limit, worst), severity="notice", evidence=evidence),
+        )
     return (
         Finding(
             id="queue-with-room",
             cause=(
                 f"Up to {counted(queued[worst], 'request')} {_verb('wait', queued[worst])} while {running[worst]} "
-                f"{_verb('run', running[worst])} and the KV pool is {usage[worst]:.0%} full ({len(waiting)} of "
+                f"{_verb('run', running[worst])} and the KV pool is {_share(usage[worst])} full ({len(waiting)} of "
                 f"{len(queued)} decode lines): the queue waits for a running one to end (limit {format_count(limit)}), "
                 "not for KV tokens."
             ),
             severity="costly",
-            evidence=_rows(case, (waiting[0], worst)),
+            evidence=evidence,
         ),
     )
+
+
+def _as_asked(case: Case, limit: int, worst: int) -> str:
+    """More requests than were asked to run at once, in words; and what memory would allow, by the prediction."""
+    queued, usage, running = case.column("queued_requests"), case.column("token_usage"), case.column("running_requests")
+    clients = _clients(case)
+    there = running[worst] + queued[worst] if clients is None else clients
+    who = f"{there} requests were there at once" if clients is None else f"{counted(clients, 'client')} sent"
+    said = (
+        f"{who}, {limit} {'was' if limit == 1 else 'were'} asked to run at once: up to {queued[worst]} waited, as "
+        f"configured; the KV pool was {_share(usage[worst])} full"
+    )
+    if not case.one_engine or case.budget is None or there <= limit:
+        return f"{said}."
+    more = case.room_up_to(there)
+    if more is not None:
+        return f"{said}, so memory allows more ({more.predicted['running_requests']} at once, by the prediction)."
+    return f"{said}, but memory allows no more at once, by the prediction: {case.why_no_more()}"
+
+
+def _clients(case: Case) -> int | None:
+    """Most clients at once, each with one request; None: not known (a bare log, an open loop)."""
+    known = [request.concurrency for request in case.requests]
+    return max((one for one in known if one is not None), default=None) if None not in known else None
 
 
 def admission_delayed(case: Case) -> tuple[Finding, ...]:
@@ -62,14 +96,41 @@ def admission_delayed(case: Case) -> tuple[Finding, ...]:
             id="admission-delayed",
             cause=(
                 f"Up to {counted(queued[worst], 'request')} {_verb('wait', queued[worst])} while {running[worst]} of "
-                f"{slots} {_verb('run', running[worst])} and the KV pool is {usage[worst]:.0%} full ({len(rows)} of "
-                f"{len(queued)} decode lines): {who} the engine admits no request until {least} running-request slots "
-                f"are free{why}, and {free} {'is' if free == 1 else 'are'}. That is its design, not memory: {reason}. "
-                f"--{FLAG} 1 admits at once; it changes the trade-off between latency and throughput, not results."
+                f"{slots} {_verb('run', running[worst])} and the KV pool is {_share(usage[worst])} full ({len(rows)} "
+                f"of {len(queued)} decode lines): {who} the engine admits no request until {least} running-request "
+                f"slots are free{why}, and {free} {'is' if free == 1 else 'are'}. That is its design, not memory: "
+                f"{reason}. --{FLAG} 1 admits at once; it changes the trade-off between latency and throughput, "
+                "not results."
             ),
             severity="costly",
             evidence=_rows(case, (rows[0], worst)),
+            remedies=(_admit_at_once(case),),
+            beside=_ran_fewer(case, slots, least),
         ),
+    )
+
+
+def _ran_fewer(case: Case, slots: int, least: int) -> str:
+    """'17 of these 20 ran: DFLASH admits only when 4 places are free, --min-free-slots-delay 1.'; "": all ran once."""
+    arguments, at_once = case.log.server_args or {}, case.at_once
+    if at_once is None or at_once.requests >= slots:
+        return ""
+    asked = asked_free_slots(arguments)
+    who = arguments.get("speculative_algorithm") if asked is None else f"the server (--{FLAG} {asked})"
+    return f"{at_once.requests} of these {slots} ran: {who} admits only when {least} places are free, --{FLAG} 1."
+
+
+def _admit_at_once(case: Case) -> Remedy:
+    change = {spelled(case.config, FLAG): 1}
+    return Remedy(
+        set=change,
+        flags=flags_for(change, ""),
+        basis="source",
+        predicted={},
+        verdict=None,
+        note="admits each request at once, with a prefill for it alone: throughput may fall",
+        changes_results=False,
+        decided_by=("model", "engine.version", "speculative.algorithm"),
     )
 
 
@@ -106,6 +167,11 @@ def _state_free(case: Case, row: int) -> bool:
         return bool(slots - used >= (case.limit("slots_per_request") or 1))
     usage = case.column("state_usage")[row]
     return usage is None or bool(usage < _ROOM)
+
+
+def _share(usage: float) -> str:
+    """'1%'; the log has two decimals, and its 0.00 is not nothing."""
+    return f"{usage:.0%}" if usage >= 0.005 else "under 1%"
 
 
 def _verb(plural: str, count: int) -> str:

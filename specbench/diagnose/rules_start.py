@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..engines.contract import Failure, Line
 from ..units import counted, format_gib, gib
 from .case import Case
-from .engine_fault import engine_fault
+from .engine_fault import TO_REPORT, KnownFault, known_fault
 from .finding import Finding
 
 #: failure kind -> finding id. What is not here is a crash of its own kind.
@@ -30,14 +30,15 @@ def failed(case: Case) -> tuple[Finding, ...]:
     after_ready = case.log.ready_line is not None and failure.line > case.log.ready_line
     finding_id = _id(failure, after_ready)
     evidence = (*_shortage_lines(case, finding_id), *_failure_lines(case, failure))
+    fault = known_fault(case, failure) if finding_id == "crashed-serving" else None
     wants_remedies = finding_id.startswith(("refused-", "out-of-memory")) and finding_id != "refused-unbalanced"
     return (
         Finding(
             id=finding_id,
-            cause=_cause(case, failure, finding_id),
+            cause=_cause(case, failure, finding_id, fault),
             severity="fatal",
             evidence=evidence,
-            remedies=case.remedies() if wants_remedies else (),
+            remedies=fault.remedies if fault is not None else case.remedies() if wants_remedies else (),
         ),
     )
 
@@ -54,7 +55,7 @@ def _id(failure: Failure, after_ready: bool) -> str:
     return "refused-arguments" if failure.phase == "arguments" else "crashed-start"
 
 
-def _cause(case: Case, failure: Failure, finding_id: str) -> str:
+def _cause(case: Case, failure: Failure, finding_id: str, fault: KnownFault | None) -> str:
     said = f"{failure.exception}: {failure.text}" if failure.exception else failure.text
     said = said if len(said) <= 240 else said[:237] + "…"
     slots, per_request = case.pools.state_slots, case.limit("slots_per_request")
@@ -94,7 +95,8 @@ def _cause(case: Case, failure: Failure, finding_id: str) -> str:
         case "refused-unbalanced":
             return f"One GPU has much less free memory than another: someone else uses it. {said}"
         case "crashed-serving":
-            return f"The server died while serving{_batch(case)}: {said} ({engine_fault(case, failure)})"
+            died = f"The server died while serving{_batch(case)}: {said}"
+            return f"{died} ({TO_REPORT})" if fault is None else f"{fault.cause} {died}"
         case _:
             return f"The server died while starting: {said}"
 

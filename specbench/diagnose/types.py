@@ -81,6 +81,16 @@ class Diagnosis:
         }
 
     @property
+    def main_finding(self) -> Finding | None:
+        """The first cause that cost something."""
+        return next((finding for finding in self.findings if finding.severity != "notice"), None)
+
+    @property
+    def beside(self) -> tuple[Finding, ...]:
+        """Further causes of what the main one leaves open, each with a clause to be said after it."""
+        return tuple(finding for finding in self.findings if finding is not self.main_finding and finding.beside)
+
+    @property
     def judged(self) -> bool:
         """Whether enough was read to say that nothing is wrong: the server became ready, or requests were served."""
         return self.status == "served" or bool(self.log.decode.get("line"))

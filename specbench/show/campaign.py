@@ -16,7 +16,7 @@ from .client import client_warning
 from .figures import amount_cell, outcome_cell
 from .run import partly_answered, served_cell
 from .shown import Cell, Shown, Value, joined, table
-from .story import first_sentence, main_finding, opening
+from .story import first_sentence, opening, short_cause
 
 
 def campaign(collection: Collection) -> Shown:
@@ -95,8 +95,7 @@ def _row(study: Study, linked: bool) -> list[Value]:
 
 def _why(study: Study) -> str:
     """The first cause that cost something; before it how many were answered, where the outcome is silent about it."""
-    finding, some = main_finding(study), partly_answered(study)
-    cause = first_sentence(finding.cause) if finding is not None else ""
+    cause, some = short_cause(study), partly_answered(study)
     return f"{some}: {cause}" if some and cause else some or cause
 
 

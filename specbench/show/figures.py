@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..diagnose.finding import Finding, Remedy
+from ..diagnose.finding import NO_PREDICTION, Finding, Remedy
 from ..reading.outcome import in_words
 from ..terms import Outcome, Verdict
 from ..units import Interval, format_gib
@@ -52,6 +52,8 @@ def falls_short(remedy: Remedy, wanted: int | None) -> bool:
 
 def remedy_cell(remedy: Remedy, wanted: int | None) -> Cell:
     """'serves', or 'serves 1 (fewer than asked)': to ask for less is not to get what was asked."""
+    if remedy.verdict is None:
+        return Cell(text=NO_PREDICTION[remedy.basis], tone="muted", wide=True)
     if falls_short(remedy, wanted):
         running = remedy.predicted["running_requests"]
         return Cell(text=f"serves {running}", below="fewer than asked", tone="warn")
@@ -63,14 +65,25 @@ def is_overflow(finding: Finding) -> bool:
     return finding.id in ("context-overflow", "pool-overflow")
 
 
-def effect_text(remedy: Remedy, wanted: int | None, finding: Finding) -> str:
-    """What a remedy is predicted to give, in the figure that fell short: requests at once, or the longest input."""
+def effect_text(remedy: Remedy, wanted: int | None, finding: Finding, tokens: int | None) -> str:
+    """What a remedy is predicted to give, in the figure that fell short: requests at once, or the longest input; and
+    what becomes of the KV pool. Or what else it rests on. `tokens`: of the pool as it is; None: not known.
+    """
+    if remedy.verdict is None:
+        return f"{NO_PREDICTION[remedy.basis]}; {remedy.note}"
     longest, running = remedy.predicted.get("max_input_tokens"), remedy.predicted.get("running_requests")
+    effect: str = remedy.verdict
     if is_overflow(finding) and longest is not None:
-        return f"inputs of up to {longest - 1:,} tokens"
-    if running is None:
-        return remedy.verdict
-    return f"{running:,} at once" + (", fewer than asked" if falls_short(remedy, wanted) else "")
+        effect = f"inputs of up to {longest - 1:,} tokens"
+    elif running is not None:
+        effect = f"{running:,} at once" + (", fewer than asked" if falls_short(remedy, wanted) else "")
+    then = remedy.predicted.get("kv_tokens")
+    pool = "" if then is None or then == tokens else f", KV {_before(tokens)}{then:,} tokens"
+    return f"predicted: {effect}{pool}"
+
+
+def _before(tokens: int | None) -> str:
+    return "" if tokens is None else f"{tokens:,} → "
 
 
 def verdict_words(verdicts: tuple[Verdict, ...]) -> str:

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..diagnose.finding import ORDER, Finding, Remedy
+from ..diagnose.finding import ORDER, Finding, Ground, Remedy
 from ..engines.contract import Line
 from ..reading.outcome import in_words
 from ..records.record import RunRecord
 from ..studies.proofs import Proof, proofs
 from ..studies.study import Study
 from ..studies.study import study as study_of
-from ..terms import Basis
 from ..units import counted, format_count
 from .figures import amount_cell, change_text, remedy_cell, setting_text
 from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table
 
 #: A log line may be 10 kB (server_args); evidence shows its beginning.
 _MAX_LINE = 360
-_BASES: dict[Basis, str] = {"measured": "this run's free memory", "config": "the configuration alone"}
+_BASES: dict[Ground, str] = {"measured": "this run's free memory", "config": "the configuration alone"}
 
 
 def findings(study: Study, others: Iterable[RunRecord] = ()) -> Shown:
@@ -59,14 +58,21 @@ def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunReco
     tried = [proofs(remedy, study.record.config, others) for remedy in remedies]
     # What somebody tried comes first: it is more than a prediction.
     order = sorted(range(len(remedies)), key=lambda number: not tried[number])
-    bases = {remedy.basis for remedy in remedies}
+    bases = {basis for remedy in remedies if (basis := _predicted_from(remedy)) is not None}
     rows = [_remedy_row(remedies[number], tried[number], study, says_basis=len(bases) > 1) for number in order]
     headers = ["remedy", "requests", "slots", "KV tokens", "verdict", "what it costs", "tried in this campaign"]
     if not others:
         headers, rows = headers[:-1], [row[:-1] for row in rows]
     first = "what was tried in this campaign before the others; " if any(tried) and others else ""
-    source = _BASES[remedies[0].basis] if len(bases) == 1 else "what each row names"
-    return table(headers, rows, caption=f"Remedies, their effect predicted from {source}. Order: {first}{ORDER}")
+    source = next(iter(bases)) if len(bases) == 1 else "what each row names"
+    order_words = f" Order: {first}{ORDER}" if bases else ""
+    effect = f", their effect predicted from {source}" if bases else ""
+    return table(headers, rows, caption=f"Remedies{effect}.{order_words}")
+
+
+def _predicted_from(remedy: Remedy) -> str | None:
+    """None: not predicted."""
+    return _BASES.get(remedy.basis)
 
 
 def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Study, *, says_basis: bool) -> list[Value]:
@@ -77,7 +83,8 @@ def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Study, *, says_ba
     ]
     cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
     change = Cell(text=change_text(dict(remedy.set)), code=True, below=remedy.flags or None)
-    source = f"predicted from {_BASES[remedy.basis]}" if says_basis else None
+    basis = _predicted_from(remedy)
+    source = f"predicted from {basis}" if says_basis and basis is not None else None
     return [
         change,
         *limits,

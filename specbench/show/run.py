@@ -82,9 +82,9 @@ def partly_answered(study: Study) -> str:
 
 
 def _reason(study: Study) -> str:
-    first = next((finding for finding in study.diagnosis.findings if finding.severity != "notice"), None)
+    first = study.diagnosis.main_finding
     if first is not None:
-        return first.cause
+        return " ".join([first.cause, *(finding.beside for finding in study.diagnosis.beside)])
     budget = study.diagnosis.budgets.get(study.basis)
     return budget.reason if budget is not None and study.outcome not in ("served", "started") else ""
 
@@ -148,7 +148,8 @@ def served_table(study: Study) -> Shown:
     shown = table(headers, rows)
     if budget is not None:
         words = verdict_words(budget.verdicts)
-        shown = joined([shown, paragraph(f"Predicted verdict: {words}. {budget.reason}")])
+        fault = f" {budget.fault}" if budget.fault is not None else ""
+        shown = joined([shown, paragraph(f"Predicted verdict: {words}. {budget.reason}{fault}")])
     return shown
 
 

@@ -141,14 +141,16 @@ def shortfalls(collection: Collection) -> Shown:
 
 
 def _study_item(study: Study, collection: Collection, linked: bool) -> Shown:
-    ways = list(best_ways(study, [other.record for other in collection.studies if other is not study]))
-    finding = ways[0].finding if ways else main_finding(study)
+    others = [other.record for other in collection.studies if other is not study]
+    ways = list(best_ways(study, others))
+    beside = [one for finding in study.diagnosis.beside for one in _ranked(finding, study, others)[:1]]
     came = reached(study)
     figures = asked_text(study.asked) if came == in_words(study.outcome) else came
-    cause = first_sentence(finding.cause) if finding is not None else "The log names no cause."
+    cause = short_cause(study) or "The log names no cause."
     lines = [_way(way, study, collection, linked) for way in ways]
     if not lines:
         lines = [paragraph("Remedy: none that the prediction shows to help.")]
+    lines += [_way(way, study, collection, linked) for way in beside]
     return _item(study.name, study.outcome, figures, cause, lines, linked)
 
 
@@ -168,17 +170,28 @@ def _item(name: str, outcome: Outcome, figures: str, cause: str, lines: Sequence
 
 def _way(way: Way, study: Study, collection: Collection, linked: bool) -> Shown:
     change = change_text(dict(way.remedy.set))
-    effect = effect_text(way.remedy, study.wanted, way.finding)
+    effect = effect_text(way.remedy, study.wanted, way.finding, study.diagnosis.pools.kv_tokens)
     runs = [next(other for other in collection.studies if other.record is one.record) for one in way.tried]
-    proved = any(run.outcome == "served" for run in runs)
+    proved = any(_proves(way.remedy, run) for run in runs)
     also = [f" (with {differences(one)})" if one.other else "" for one in way.tried]
     told = "; ".join(f"{run.name}: {reached(run)}{more}" for run, more in zip(runs, also, strict=True))
     shown = "; ".join(
         f"{_link(run.name, linked)}: {escape(reached(run))}{escape(more)}" for run, more in zip(runs, also, strict=True)
     )
     by = "Proved by " if proved else "Tried by " if runs else "Not tried in this campaign"
-    html = f"<p>Remedy: <code>{escape(change)}</code> (predicted: {escape(effect)}). {by}{shown}.</p>"
-    return Shown(html, f"Remedy: {change} (predicted: {effect}). {by}{told}.")
+    flags = way.remedy.flags
+    html = (
+        f"<p>Remedy: <code>{escape(change)}</code> ("
+        + (f"<code>{escape(flags)}</code>; " if flags else "")
+        + f"{escape(effect)}). {by}{shown}.</p>"
+    )
+    return Shown(html, f"Remedy: {change} ({f'{flags}; ' if flags else ''}{effect}). {by}{told}.")
+
+
+def _proves(remedy: Remedy, run: Study) -> bool:
+    """Served as asked; what is not about memory shows only when all places were taken at once."""
+    full = run.served is not None and run.resolved is not None and run.served >= run.resolved
+    return run.outcome == "served" and (remedy.verdict is not None or full)
 
 
 def best_ways(study: Study, records: Iterable[RunRecord]) -> Iterator[Way]:
@@ -187,17 +200,10 @@ def best_ways(study: Study, records: Iterable[RunRecord]) -> Iterator[Way]:
     What another run tried comes before what is only predicted; then what reaches what was asked; then the order of the
     diagnosis, which is that of the cost. A second one: that reaches what was asked, or that answered requests.
     """
-    finding, candidates = main_finding(study), list(records)
+    finding = study.diagnosis.main_finding
     if finding is None:
         return
-    tried = [proofs(remedy, study.record.config, candidates) for remedy in finding.remedies]
-    ways = [
-        Way(remedy=remedy, finding=finding, tried=_closest(runs))
-        for remedy, runs in zip(finding.remedies, tried, strict=True)
-    ]
-    ranked = sorted(
-        ways, key=lambda way: (not way.tried, way.short(study), len(way.tried[0].other) if way.tried else 0)
-    )
+    ranked = _ranked(finding, study, list(records))
     yield from ranked[:1]
     for way in ranked[1:]:
         better = ranked[0].short(study) and not way.short(study)
@@ -206,15 +212,25 @@ def best_ways(study: Study, records: Iterable[RunRecord]) -> Iterator[Way]:
             return
 
 
+def _ranked(finding: Finding, study: Study, records: Sequence[RunRecord]) -> list[Way]:
+    tried = [proofs(remedy, study.record.config, records) for remedy in finding.remedies]
+    ways = [
+        Way(remedy=remedy, finding=finding, tried=_closest(runs))
+        for remedy, runs in zip(finding.remedies, tried, strict=True)
+    ]
+    return sorted(ways, key=lambda way: (not way.tried, way.short(study), len(way.tried[0].other) if way.tried else 0))
+
+
 def _closest(tried: Sequence[Proof]) -> tuple[Proof, ...]:
     if not tried or tried[0].record.requests():
         return tuple(tried[:1])
     return (tried[0], *[one for one in tried[1:] if one.record.requests()][:1])
 
 
-def main_finding(study: Study) -> Finding | None:
-    """The first cause that cost something."""
-    return next((finding for finding in study.diagnosis.findings if finding.severity != "notice"), None)
+def short_cause(study: Study) -> str:
+    """The first cause that cost something in a sentence, and what is said beside it; "": none is known."""
+    finding, beside = study.diagnosis.main_finding, [finding.beside for finding in study.diagnosis.beside]
+    return "" if finding is None else " ".join([first_sentence(finding.cause), *beside])
 
 
 def first_sentence(text: str) -> str:

@@ -5,6 +5,9 @@ memory. Only the static fraction may differ by a little, and then the difference
 that two runs leave the same memory. Where one of the two emulates a smaller card, its own fraction is of another card
 than the other run's: then the fractions that the servers are passed are compared. What a run was called, what it
 replayed and what was sent to it do not matter.
+
+A remedy that is not about memory names the keys that decide (`decided_by`): then every other difference is allowed, and
+named.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ from typing import Any
 
 from ..configuration.config import RunConfig
 from ..diagnose.finding import Remedy
-from ..engines.sglang.resolve import settings
+from ..engines.sglang.resolve import arg_name, server_args, settings
 from ..errors import SpecbenchError
 from ..records.record import RunRecord
 
 _FRACTION, _EMULATE, _WIDTH = "memory.mem_fraction_static", "gpu.emulate", "speculative.num_draft_tokens"
 #: Under which a difference between passed fractions is named.
 _PASSED = f"{_FRACTION} as passed"
+_FLAG = "engine.args."
 _FRACTION_SLOP = 0.005
 _SECTIONS = ("parallel", "speculative", "memory")
 
@@ -36,6 +40,8 @@ class Proof:
 
 def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> tuple[Proof, ...]:
     """The runs that applied the remedy, closest first; of equally close ones those that answered requests first."""
+    if remedy.decided_by:
+        return _engine_proofs(remedy, failing, records)
     origin = _deciding(failing)
     decided = [key for key in remedy.set if key in origin]
     if not decided:
@@ -58,6 +64,32 @@ def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> 
             other[_PASSED] = (_passed(failing.replace(remedy.set)), _passed(record.config, record.env))
         if all(_near(here, there) for here, there in other.values()):
             found.append(Proof(record=record, other={key: pair for key, pair in other.items() if pair[0] != pair[1]}))
+    return _closest_first(found)
+
+
+def _engine_proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> tuple[Proof, ...]:
+    """Of a remedy for what the engine does, whatever the memory: every other difference is named."""
+    keys = (*remedy.set, *remedy.decided_by)
+    origin = _deciding(failing) | _flags(failing, keys)
+    found: list[Proof] = []
+    for record in records:
+        tried = _deciding(record.config) | _flags(record.config, keys)
+        other = {
+            key: (origin[key], tried[key]) for key in origin if key not in remedy.set and tried[key] != origin[key]
+        }
+        if all(tried[key] == value for key, value in remedy.set.items()) and not other.keys() & {*remedy.decided_by}:
+            found.append(Proof(record=record, other=other))
+    return _closest_first(found)
+
+
+def _flags(config: RunConfig, keys: Iterable[str]) -> dict[str, Any]:
+    """The flags among the keys that have no key of their own, whatever their spelling in the configuration."""
+    arguments = server_args(config)
+    flags = {key: arg_name(key.removeprefix(_FLAG)) for key in keys if key.startswith(_FLAG)}
+    return {key: arguments.get(name) for key, name in flags.items()}
+
+
+def _closest_first(found: Iterable[Proof]) -> tuple[Proof, ...]:
     return tuple(sorted(found, key=lambda one: (len(one.other), not one.record.requests(), one.record.name)))
 
 

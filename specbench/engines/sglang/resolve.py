@@ -90,6 +90,13 @@ def server_args(config: RunConfig) -> dict[str, Any]:
     return {arg_name(spelling): value for spelling, value in config.engine.args.items()}
 
 
+def spelled(config: RunConfig | None, flag: str) -> str:
+    """The key of a flag that has none of its own, in the spelling that a configuration has it in already."""
+    given = () if config is None else config.engine.args
+    found = next((one for one in given if arg_name(one) == arg_name(flag)), flag)
+    return f"engine.args.{found}"
+
+
 def arg_name(spelling: str) -> str:
     """The underscored name of a flag, as the engine has it among its arguments: --load-format is load_format."""
     return spelling.lstrip("-").replace("-", "_")
