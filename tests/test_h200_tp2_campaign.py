@@ -77,13 +77,14 @@ def test_what_came_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOGGED)
-def test_from_measured_free_memory_it_is_exact(name: str) -> None:
+def test_from_measured_free_memory_slots_and_requests_are_exact_and_tokens_are_the_point(name: str) -> None:
     _, _, resolved, _, slots, tokens = LOGGED[name]
     assert STARTS.predicted(name, "measured", "state_slots") == Interval.exact(slots)
     assert STARTS.predicted(name, "measured", "running_requests") == Interval.exact(resolved)
     found = STARTS.predicted(name, "measured", "kv_tokens")
     assert found.point == tokens
-    assert found.low <= tokens <= found.high <= tokens + 600
+    assert found.low == tokens  # what NVML leaves open is above: 2 MiB before loading, 20 MiB in two starts of 0.5.12
+    assert found.high - tokens <= (511 if name in OLD else 35)
 
 
 @pytest.mark.parametrize("name", LOGGED)
