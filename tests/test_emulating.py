@@ -237,7 +237,9 @@ def test_a_prediction_that_is_moved_to_the_larger_card_says_so(emulated_record) 
     table = str(show.reconciliation(study(emulated_record("0512_dflash_r4_exact").folder)))
     (slack,) = [line for line in table.partition("From four sides")[0].splitlines() if line.startswith("slack")]
     assert slack.count("(on the H200 that is there)") == 1
-    assert table.count("that is there") == 1
+    (taken,) = [line for line in table.splitlines() if line.startswith("communication")]
+    assert taken.count("(GPU table, on the H200 that is there)") == 1
+    assert table.count("that is there") == 2
     plain = str(show.reconciliation(study(RECORDS / "0512_dflash_r4_exact")))
     assert "that is there" not in plain
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -110,6 +111,9 @@ def test_both_sides_of_the_waterfall_add_up_to_the_card(name: str) -> None:
     assert stacked["observed_bytes"].sum() == 143_771 * 2**20
     assert stacked["predicted_bytes"].sum() == 143_771 * 2**20
     assert not stacked["observed_bytes"].isna().any()
+    # what the distributed init took has a bar of its own, which the driver's and the context's is without
+    assert (stacked["term"].iloc[0], stacked["term"].iloc[1]) == ("before", "communication")
+    assert 1.1 * GIB < stacked["observed_bytes"].iloc[0] < 1.2 * GIB + ROUNDING
     # the total is what NVML saw
     assert set(stacked["card_bytes"]) == {150_754_820_096}
 
@@ -126,6 +130,43 @@ def test_what_is_observed_adds_up_and_little_is_unexplained(name: str) -> None:
     assert 0.04 * 2**30 < stacked["unexplained"] < 0.22 * 2**30
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "communication"),
+    [
+        # 140.40 GiB (143,771 MiB) less the 138.21 that are free before loading: 2.19, of which 1.07 are communication
+        ("h200-tp2_dflash-32-full-card", (1.12, 1.12), (1.07, 1.07)),
+        # 0.5.12: 138.28 free, 1.01
+        ("tp2_0512_dflash_r8", (1.11, 1.11), (1.01, 1.01)),
+        # rank TP1, which has least: 137.99 free, 1.30
+        ("tp4_dflash_r8", (1.11, 1.11), (1.30, 1.30)),
+        # an emulated RTX PRO 6000: 95.59 (97,887 MiB) less 93.5; what communication takes of it is not known
+        ("h200-tp2_dflash-8", (2.09, 1.12), (None, 1.07)),
+    ],
+)
+def test_communication_has_a_bar_of_its_own(
+    name: str, before: tuple[float, float], communication: tuple[float | None, float]
+) -> None:
+    rows = frames.waterfall(study(RECORDS / name)).set_index("term")
+    for term, expected in (("before", before), ("communication", communication)):
+        for column, size in zip(("predicted_bytes", "observed_bytes"), expected, strict=True):
+            assert pd.isna(rows.loc[term, column]) == (size is None)
+            if size is not None:
+                assert rows.loc[term, column] / GIB == pytest.approx(size, abs=0.01)
+    stacked = rows.drop(index="graphs")
+    assert stacked["observed_bytes"].sum() == 143_771 * 2**20
+    assert stacked["predicted_bytes"].sum() == (97_887 if communication[0] is None else 143_771) * 2**20
+
+
+def test_communication_that_nobody_logged_lies_within_what_was_in_use() -> None:
+    seen = study(RECORDS / "tp2_dflash_r8")
+    pools = dataclasses.replace(seen.diagnosis.pools, communication={})
+    silent = dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, pools=pools))
+    rows = frames.waterfall(silent).set_index("term")
+    assert pd.isna(rows.loc["communication", "observed_bytes"])
+    assert rows.loc["before", "observed_bytes"] / GIB == pytest.approx(2.19, abs=0.01)
+    assert rows.drop(index="graphs")["observed_bytes"].sum() == 143_771 * 2**20
+
+
 def test_the_waterfall_of_a_host_has_no_card(tmp_path: Path) -> None:
     """Of a machine that also has a GPU: the server did not run on it."""
     folder = shutil.copytree(LIVE / "dflash-4", tmp_path / "on-cpu")
@@ -134,7 +175,7 @@ def test_the_waterfall_of_a_host_has_no_card(tmp_path: Path) -> None:
     rows = frames.waterfall(study(folder))
     assert set(rows["place"]) == {"host"}
     assert rows["card_bytes"].isna().all()
-    assert "before" not in set(rows["term"])
+    assert not {"before", "communication"} & set(rows["term"])
 
 
 def test_an_emulated_waterfall_adds_up_to_both_cards(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ..engines.sglang import logs
 from ..errors import LogFormatError, RecordError, SpecbenchError
 from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
-from ..judging.sides import ranks_of, sides
+from ..judging.sides import expected_communication, ranks_of, sides
 from ..lifecycle.ending import classify
 from ..paths import resolve
 from ..reading.communication import distributed_init
@@ -105,15 +105,14 @@ def of_record(record: RunRecord) -> Diagnosis:
         marked=marks(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
-    sampled, config = cards(record, ranks_of(pools)), case.budgets.get("config")
+    sampled = cards(record, ranks_of(pools))
     seen = sides(
         case.budget,
         pools,
         log,
         record.server_info(),
         sampled,
-        # Of a smaller card that is emulated the table knows another card's.
-        communication=config.free.communication if config is not None and config.emulation is None else None,
+        communication=expected_communication(record.config) if "config" in case.budgets else None,
         inits=distributed_init(record, log, sampled),
     )
     return dataclasses.replace(found, sides=seen, emulation=_emulated(case, record.env.get("emulation")))

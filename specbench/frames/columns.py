@@ -89,7 +89,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("origin", "string", "", "of the observed figure: recorded or measured"),
     ),
     "waterfall": _columns(
-        ("term", "string", "", "a term of memory, or before: in use before the weights load"),
+        ("term", "string", "", "a term of memory, or communication; before: all else that is gone before loading"),
         ("label", "string", "", "its name with its meaning"),
         ("predicted_bytes", "Int64", "B", "on the better basis, per rank"),
         ("observed_bytes", "Int64", "B", "as logged, of the rank with the least free memory"),

@@ -2,8 +2,8 @@
 
 In: a budget, the pool report, the log, /server_info and the GPU samples of a run. Out: `Sides`: every cell with its
 source, None where a side tells nothing, and in words where the log and /server_info differ. The non-obvious thing: NVML
-knows no terms, only what a whole card has in use; what it shows above the baseline and above all logged terms is the
-engine's CUDA context, its workspaces, and what nobody explains.
+knows no terms, only what a whole card has in use; what it shows above the baseline, above what the distributed init
+took and above all logged terms is the engine's CUDA context, its workspaces, and what nobody explains.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..budget_types import MemoryBudget
+from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport, RankPools, ServerLog
 from ..engines.sglang.server_info import NAMES, ServerInfo, read
+from ..engines.sglang.sizing import rule_version
 from ..reading.freeread_rank import Init
 from ..reading.pools import distributed_inits
 from ..reading.rank_gpus import Cards
 from ..records.types import GpuSample
-from ..specs import Communication
+from ..specs import Communication, load_gpu
 from ..terms import TERMS, Limit, Role, Term
 from ..units import GIB, Interval, Quantity, format_gib
 from .reconcile import observed_term
@@ -47,7 +49,8 @@ TOTALS: dict[Total, str] = {
     "peak": "most in use from then until the stop, above the baseline",
     "given_back": "counted in a term and freed after the pools were made: a draft's own embedding and head, which it "
     "then shares with the target",
-    "context_and_unexplained": "in use when ready, above the baseline and in no term: CUDA context, buffers, the rest",
+    "context_and_unexplained": "in use when ready, above the baseline, neither communication nor in a term: CUDA "
+    "context, workspaces, the rest",
 }
 #: Between two figures of free memory something is always taken; more free than this is memory that came back.
 _CAME_BACK_BYTES = GIB // 10
@@ -63,6 +66,7 @@ class Told:
     value: int  # in the unit of the row
     tolerance: int  # rounding of the figure
     source: str  # "log line 24", "/server_info memory_usage.weight", "NVML, GPU 0, 12 samples"
+    place: str = ""  # the part of `source` in which ranks differ: "log line 24", "GPU 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +112,22 @@ def sides(
     communication: Communication | None = None,
     inits: Mapping[str, Init] | None = None,
 ) -> Sides:
-    """`budget`: on the better basis. /server_info answers for the first rank. `communication`: of the GPU table, which
-    no measurement of a start replaces. `inits`: the distributed init of each rank by NVML, where that is known."""
+    """`budget`: on the better basis. /server_info answers for the first rank. `communication`: what the GPU table has
+    of the card that is there, which no measurement of a start replaces. `inits`: the distributed init of each rank by
+    NVML, where that is known."""
     told = None if info is None else read(info)
     rows: list[Side] = []
     for rank in ranks_of(report):
         mine = {pools.role: pools for pools in report.ranks if pools.rank == rank}
         answers = told if rank in ("", "TP0") else None
+        card, init = cards.samples.get(rank), (inits or {}).get(rank)
+        taken = list(_communication(log, rank, communication, _from_table(budget), card, init))
         terms = list(_terms(budget, mine, rank, answers))
         rows += [
-            *_communication(log, rank, communication, cards.samples.get(rank), (inits or {}).get(rank)),
+            *taken,
             *_free(budget, report, rank),
             *terms,
-            *_totals(budget, rank, log, terms, cards.samples.get(rank), answers),
+            *_totals(rank, log, [*taken, *terms], card, answers),
         ]
     rows += _limits(budget, report, log, told)
     return Sides(rows=tuple(rows), deciding=_deciding(report), not_sampled=cards.missing)
@@ -136,8 +143,25 @@ def ranks_of(report: PoolReport) -> tuple[str, ...]:
     return tuple(dict.fromkeys(pools.rank for pools in report.ranks)) or ("",)
 
 
+def expected_communication(config: RunConfig) -> Communication | None:
+    """Of the card that is there, also where a smaller one is emulated. ConfigError when it is not in the GPU table."""
+    ranks = config.parallel.tp_size * config.parallel.pp_size
+    return load_gpu(config.gpu.name).free_before_load(ranks, rule_version(config.engine)).communication
+
+
+def _from_table(budget: MemoryBudget | None) -> str:
+    """An emulated budget is of another card than the one of which the table's figure is."""
+    emulation = None if budget is None else budget.emulation
+    return "GPU table" if emulation is None else f"GPU table, on the {emulation.host} that is there"
+
+
 def _communication(
-    log: ServerLog, rank: str, expected: Communication | None, card: Sequence[GpuSample] | None, init: Init | None
+    log: ServerLog,
+    rank: str,
+    expected: Communication | None,
+    expected_from: str,
+    card: Sequence[GpuSample] | None,
+    init: Init | None,
 ) -> Iterator[Side]:
     logged = distributed_inits(log).get(rank)
     if logged is None:
@@ -152,6 +176,7 @@ def _communication(
             tolerance=max(taken.high - taken.point, taken.point - taken.low),
             source=f"NVML, GPU {card[0].gpu}: {format_gib(init.before_bytes, digits=4)} free before the distributed "
             f"init, {low}{format_gib(after.high, digits=4)} after it",
+            place=f"GPU {card[0].gpu}",
         )
     yield dataclasses.replace(
         _side(
@@ -159,11 +184,11 @@ def _communication(
             rank,
             "bytes",
             None if expected is None else expected.bytes,
-            Told(value=used.bytes, tolerance=used.resolution_bytes, source=_line(logged.line)),
+            _logged(used.bytes, used.resolution_bytes, logged.line),
             None,
             nvml,
         ),
-        predicted_from=None if expected is None else "GPU table",
+        predicted_from=None if expected is None else expected_from,
     )
 
 
@@ -191,7 +216,7 @@ def _terms(
         expected = budget.terms.get(term) if budget is not None else None
         predicted = expected.bytes if expected is not None else None
         seen = observed_term(term, mine.get("target"), mine.get("draft"))
-        log = None if seen.value is None else Told(value=seen.value, tolerance=seen.tolerance, source=_line(seen.line))
+        log = None if seen.value is None else _logged(seen.value, seen.tolerance, seen.line)
         server = None if told is None else _told_term(term, told)
         if log is None and server is None and (predicted is None or predicted.high == 0):
             continue  # the configuration does not have it
@@ -240,19 +265,23 @@ def _limits(budget: MemoryBudget | None, report: PoolReport, log: ServerLog, tol
 
 
 def _totals(
-    budget: MemoryBudget | None,
     rank: str,
     log: ServerLog,
-    terms: Sequence[Side],
+    taken: Sequence[Side],
     card: Sequence[GpuSample] | None,
     told: ServerInfo | None,
 ) -> Iterator[Side]:
+    """`taken`: communication, where it is logged, and the terms."""
     before = next((sample for sample in card or () if sample.phase == "before"), None)
     if card is None or before is None:
         return
     serving = _serving(card)
-    base, gpu = before.used_bytes, f"NVML, GPU {before.gpu}"
-    yield _side("before_start", rank, "bytes", None, None, None, _told(base, f"{gpu}, before the start"))
+    base, place = before.used_bytes, f"GPU {before.gpu}"
+
+    def seen(value: int, words: str) -> Told:
+        return Told(value=value, tolerance=0, source=f"NVML, {place}, {words}", place=place)
+
+    yield _side("before_start", rank, "bytes", None, None, None, seen(base, "before the start"))
     if not serving:
         return
     ready = serving[0].used_bytes - base
@@ -264,6 +293,7 @@ def _totals(
             value=before.total_bytes - free.bytes - base,
             tolerance=free.resolution_bytes,
             source=f"{_line(summary.line)}: {format_gib(free.bytes)} free, of the total by NVML, less the baseline",
+            place=_line(summary.line),
         )
     server = None
     if told is not None and told.free_after_start is not None:
@@ -272,23 +302,23 @@ def _totals(
             tolerance=told.free_after_start.resolution_bytes,
             source=f"{_INFO} memory_usage.startup_available, of the total by NVML, less the baseline",
         )
-    yield _side(
-        "at_ready", rank, "bytes", None, end, server, _told(ready, f"{gpu}, first sample when ready"), alike=False
-    )
+    yield _side("at_ready", rank, "bytes", None, end, server, seen(ready, "first sample when ready"), alike=False)
     most = max(sample.used_bytes for sample in serving) - base
-    yield _side("peak", rank, "bytes", None, None, None, _told(most, f"{gpu}, {len(serving)} samples until the stop"))
-    known = [row.log for row in terms]
+    yield _side("peak", rank, "bytes", None, None, None, seen(most, f"{len(serving)} samples until the stop"))
+    known = [row.log for row in taken]
     if all(one is not None for one in known):
         back = _given_back(log, rank)
         if back is not None:
             yield _side("given_back", rank, "bytes", None, back, None, None)
         named = sum(one.value for one in known if one is not None) - (back.value if back is not None else 0)
         rounding = sum(one.tolerance for one in (*known, back) if one is not None)
+        terms = [row for row in taken if row.name != "communication"]
         less = "" if back is None else ", without what was given back"
-        source = f"{gpu}, when ready, less the {len(known)} terms of the log ({format_gib(named)}{less})"
+        beside = "communication and " if len(terms) < len(taken) else ""
+        words = f"when ready, less {beside}the {len(terms)} terms of the log ({format_gib(named)}{less})"
         if ready + rounding < named:
-            source += "; below 0: what a term counts was given back later, or is shared"
-        rest = Told(value=ready - named, tolerance=rounding, source=source)
+            words += "; below 0: what a term counts was given back later, or is shared"
+        rest = dataclasses.replace(seen(ready - named, words), tolerance=rounding)
         yield _side("context_and_unexplained", rank, "bytes", None, None, None, rest)
 
 
@@ -314,6 +344,7 @@ def _given_back(log: ServerLog, rank: str) -> Told | None:
         tolerance=free.resolution_bytes + last.available.resolution_bytes,
         source=f"log line {last.line}: {format_gib(last.available.bytes)} free, line {line}: "
         f"{format_gib(free.bytes)}{how}",
+        place=_line(last.line),
     )
 
 
@@ -369,8 +400,8 @@ def _amount(value: int, unit: str) -> str:
     return format_gib(value) if unit == "bytes" else f"{value:,}"
 
 
-def _told(value: int, source: str) -> Told:
-    return Told(value=value, tolerance=0, source=source)
+def _logged(value: int, tolerance: int, line: int | None) -> Told:
+    return Told(value=value, tolerance=tolerance, source=_line(line), place="" if line is None else _line(line))
 
 
 def _line(number: int | None) -> str:

@@ -1,11 +1,13 @@
 """The card's memory, used up term by term. In: a study or a budget. Out: steps that add up to the card's total, twice.
 
-Predicted and observed alike: in use before loading + every term + the unexplained rest + `slack` = total. Observed, the
-total is NVML's, and `before` is that less the free memory that the log names. The rest is what lies between the terms:
-predicted, what is taken between loading and sizing beside the weights, and the table of requests; observed, whatever
-was used. Of several ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of
-`slack`. The non-obvious thing: of a run that emulates a smaller card the predicted bars are that card's and add up to
-its total, the observed ones are those of the card that is there. A host's memory has no total: its bars begin at 0.
+Predicted and observed alike: `before` + `communication` + every term + the unexplained rest + `slack` = total.
+Observed, the total is NVML's. What is gone of it before the weights load, by the free memory that the log names, is
+split in two: what the distributed init took (the log's figure; predicted, the GPU table's), and `before`, all else.
+Where communication is not known it lies within `before`. The rest is what lies between the terms: predicted, what is
+taken between loading and sizing beside the weights, and the table of requests; observed, whatever was used. Of several
+ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of `slack`. The
+non-obvious thing: of a run that emulates a smaller card the predicted bars are that card's and add up to its total, the
+observed ones are those of the card that is there. A host's memory has no total: its bars begin at 0.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _POOLS: tuple[Term, ...] = (
 )
 _DRAFT: tuple[Term, ...] = ("draft_weights", "draft_kv")
 _LABELS = {
-    "before": "in use before loading",
+    "before": "driver, context, others",
     "unexplained": "unexplained rest",
     "graphs": "graphs (within slack)",
 }
@@ -42,7 +44,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    term: Term | Literal["before"]
+    term: Term | Literal["before", "communication"]
     label: str
     predicted: int | None  # bytes per rank; None: not predicted
     observed: int | None  # bytes per rank; None: not logged
@@ -68,11 +70,13 @@ def steps(study: Study) -> tuple[Step, ...]:
             card=card_bytes(study.record.config),
             pre=budget.free.pre.point if budget is not None else None,
             values={} if budget is None else _points(budget),
+            communication=_expected_communication(found.budgets.get("config")),
         ),
         _Side(
             card=_seen_total(study),
             pre=found.pools.pre[rank].bytes if rank in found.pools.pre else None,
             values=observed,
+            communication=found.pools.communication[rank].bytes if rank in found.pools.communication else None,
             not_loaded=_never_loaded(study, rank),
         ),
         on_host=_is_host(study.record.config),
@@ -83,7 +87,12 @@ def steps(study: Study) -> tuple[Step, ...]:
 def predicted_steps(budget: MemoryBudget, config: RunConfig) -> tuple[Step, ...]:
     """The same from a prediction alone; nothing is observed."""
     total = card_bytes(config) if budget.basis == "config" else _total(config.gpu.name)
-    predicted = _Side(card=total, pre=budget.free.pre.point, values=_points(budget))
+    predicted = _Side(
+        card=total,
+        pre=budget.free.pre.point,
+        values=_points(budget),
+        communication=_expected_communication(budget),
+    )
     return _steps(predicted, _Side(card=None, pre=None, values={}), on_host=_is_host(config))
 
 
@@ -94,14 +103,24 @@ class _Side:
     card: int | None
     pre: int | None  # free before loading
     values: Mapping[str, int | None]
+    communication: int | None = None  # taken before `pre` is read; None: not known, then it is within `before`
     not_loaded: frozenset[Term] = frozenset()  # unknown, but nothing of it was there when `slack` was read
 
     def step(self, term: str, present: list[Term]) -> int | None:
         if term == "before":
-            return _less(self.card, self.pre)
+            gone = _less(self.card, self.pre)
+            return gone if self.communication is None else _less(gone, self.communication)
+        if term == "communication":
+            return self.communication
         if term == "unexplained":
             return _rest(self.pre, self.values, [one for one in present if one not in self.not_loaded])
         return self.values.get(term)
+
+
+def _expected_communication(budget: MemoryBudget | None) -> int | None:
+    """Of the GPU table: only a budget from the configuration has it, and only of a card that was measured."""
+    found = None if budget is None else budget.free.communication
+    return None if found is None else found.bytes.point
 
 
 def _points(budget: MemoryBudget) -> dict[str, int | None]:
@@ -110,9 +129,9 @@ def _points(budget: MemoryBudget) -> dict[str, int | None]:
 
 def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") -> tuple[Step, ...]:
     present = [term for term in _POOLS if predicted.values.get(term) or observed.values.get(term)]
-    order: list[Term | Literal["before"]] = [*present, "unexplained", "graphs", "slack"]
+    order: list[Term | Literal["before", "communication"]] = [*present, "unexplained", "graphs", "slack"]
     if not on_host:
-        order.insert(0, "before")
+        order = ["before", "communication", *order]
     return tuple(
         Step(
             term=term,
