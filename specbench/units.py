@@ -75,7 +75,7 @@ def gib(size_bytes: float) -> float:
 
 def format_gib(size_bytes: float | None, *, unknown: str = "not logged", digits: int = 2) -> str:
     """'3.14 GiB', or the word for an unknown figure (never 0)."""
-    return unknown if size_bytes is None else f"{size_bytes / GIB:.{digits}f} GiB"
+    return unknown if size_bytes is None else f"{size_bytes / GIB:z.{digits}f} GiB"
 
 
 def format_count(value: int | None, *, unknown: str = "not logged") -> str:

@@ -12,10 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from specbench import plots
-from specbench.plots.palette import TERM_COLOURS, algorithm_colour
+from specbench.plots.palette import COMMUNICATION, LINE_COLOURS, LINE_STYLES, TERM_COLOURS, algorithm_colour
 from specbench.terms import TERMS
 
 GIB = 2**30
+MIB = 2**20
 NO_FILL = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -116,6 +117,32 @@ def test_the_memory_of_a_host_is_not_called_a_cards(steps: pd.DataFrame, ax: Axe
     assert "card" not in texts(ax)
 
 
+def test_communication_that_is_not_predicted_is_said_to_be_within_the_bar_above(steps: pd.DataFrame, ax: Axes) -> None:
+    steps.loc[1, ["term", "label"]] = ["communication", "communication"]
+    steps.loc[1, "predicted_bytes"] = pd.NA
+    plots.waterfall(steps, ax=ax)
+    assert "not predicted: within the bar above" in texts(ax)
+    assert to_rgba(ax.containers[2].patches[0].get_facecolor()) == to_rgba(COMMUNICATION)
+    assert bars(ax, "predicted_bytes:")[1] == (1, 10, False)  # kv begins where the bar above ended
+
+
+def test_no_text_runs_into_the_line_of_the_card(steps: pd.DataFrame, ax: Axes) -> None:
+    """Predicted graphs stand at 78.5 of 80 GiB: their words lie left of that."""
+    sizes = ints(1 * GIB, 50 * GIB, 55 * GIB // 2, None, 3 * GIB // 2)
+    plots.waterfall(steps.assign(predicted_bytes=sizes), ax=ax)
+    word = next(text for text in ax.texts if text.get_text() == "not predicted")
+    assert (word.get_ha(), word.get_position()[0] < 78.5) == ("right", True)
+    size = next(text for text in ax.texts if text.get_text() == "50.00")
+    assert (size.get_ha(), size.get_position()[0] > 51) == ("left", True)
+
+
+def test_there_is_no_negative_zero(steps: pd.DataFrame, ax: Axes) -> None:
+    steps.loc[2, ["term", "label", "predicted_bytes", "observed_bytes"]] = ["unexplained", "rest", -MIB, -MIB]
+    plots.waterfall(steps, ax=ax)
+    assert ax.get_xlabel().endswith("unexplained rest: 0.00 predicted, 0.00 recorded")
+    assert "-0.00" not in texts(ax)
+
+
 def test_waterfall_of_nothing_is_a_note(ax: Axes, steps: pd.DataFrame) -> None:
     plots.waterfall(steps.iloc[:0], ax=ax)
     assert not ax.containers
@@ -125,6 +152,7 @@ def test_waterfall_of_nothing_is_a_note(ax: Axes, steps: pd.DataFrame) -> None:
 def test_every_term_has_its_own_colour() -> None:
     assert set(TERM_COLOURS) == set(TERMS)
     assert len(set(TERM_COLOURS.values())) == len(TERMS)
+    assert COMMUNICATION not in TERM_COLOURS.values()
     assert algorithm_colour("dflash") == algorithm_colour("DFLASH") != algorithm_colour("none")
 
 
@@ -183,7 +211,34 @@ def test_limit_curve_draws_a_run_as_a_filled_point(ax: Axes) -> None:
     point = ax.lines[-1]
     assert (list(point.get_xdata()), list(point.get_ydata())) == ([4], [87061.0])
     assert to_rgba(point.get_markerfacecolor()) == to_rgba(TERM_COLOURS["kv"])
-    assert "measured" in legend(ax)
+    assert legend(ax) == ["predicted", "predicted: refused", "resolved (measured)"]
+
+
+@pytest.mark.parametrize(("served", "marked"), [(17, True), (20, False), (0, True), (None, False)])
+def test_what_was_served_has_a_mark_where_it_is_not_what_was_resolved(
+    served: int | None, marked: bool, ax: Axes
+) -> None:
+    observed = pd.DataFrame(
+        {
+            "asked_requests": ints(32),
+            "resolved_requests": ints(20),
+            "served_requests": ints(served),
+            "origin": ["recorded"],
+        }
+    )
+    plots.limit_curve(curve().assign(limit="running_requests"), "running_requests", observed=observed, ax=ax)
+    diamonds = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines if line.get_marker() == "D"]
+    assert diamonds == ([([32], [served])] if marked else [])
+    assert ("served (recorded)" in legend(ax)) == marked
+    assert "resolved (recorded)" in legend(ax)
+
+
+def test_a_curve_of_tokens_has_no_mark_for_served_requests(ax: Axes) -> None:
+    observed = pd.DataFrame(
+        {"asked_requests": ints(4), "kv_tokens": ints(87061), "served_requests": ints(2), "origin": ["recorded"]}
+    )
+    plots.limit_curve(curve(), "kv_tokens", observed=observed, ax=ax)
+    assert [line.get_marker() for line in ax.lines if line.get_marker() == "D"] == []
 
 
 def run_rows() -> pd.DataFrame:
@@ -236,6 +291,37 @@ def test_ecdf_leaves_failed_requests_out_and_says_so(ax: Axes) -> None:
     assert "1 failed" in ax.get_legend().get_title().get_text()
     assert sorted(value for value in ax.lines[1].get_xdata() if value > 0) == [0.5, 0.7]
     assert ax.get_xlabel() == "time to first token (s), measured"
+
+
+def test_curves_of_several_loads_differ_in_colour_and_in_line(ax: Axes) -> None:
+    loads = [f"{clients} clients" for clients in (1, 2, 4, 8, 16)]
+    rows = pd.DataFrame(
+        {
+            "load": loads,
+            "origin": ["measured"] * 5,
+            "ok": pd.array([True] * 5, dtype="boolean"),
+            "simulated_acceptance": pd.array([None] * 5, dtype="string"),
+            "ttft_s": pd.array([0.1, 0.2, 0.3, 0.4, 0.5], dtype="Float64"),
+        }
+    )
+    plots.latency_ecdf(rows, "ttft_s", ax=ax)
+    assert [line.get_color() for line in ax.lines] == ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"]
+    assert [line.get_linestyle() for line in ax.lines] == ["-", "--", ":", "-.", "-"]
+    both = {(LINE_COLOURS[n % len(LINE_COLOURS)], LINE_STYLES[n % len(LINE_STYLES)]) for n in range(28)}
+    assert len(both) == 28
+
+
+def test_legends_lie_above_the_data(ax: Axes) -> None:
+    def lies_above(axes: Axes) -> bool:
+        axes.figure.canvas.draw()
+        return axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1 - 1
+
+    _, panels = plt.subplots(1, 4)
+    plots.request_queue(timeline_rows(), asked=8, ax=panels[0])
+    plots.pool_usage(timeline_rows(), ax=panels[1])
+    plots.latency_ecdf(request_rows(), "ttft_s", ax=panels[2])
+    plots.limit_curve(curve(), "kv_tokens", ax=panels[3])
+    assert [lies_above(panel) for panel in panels] == [True] * 4
 
 
 def latency_rows() -> pd.DataFrame:

@@ -82,7 +82,7 @@ def _bound_by_tokens(resolved: Settings, wanted: Demand, tokens: int | None) -> 
 
 def _slot_formula(case: Case) -> tuple[str, str]:
     wanted, resolved = case.demand, case.settings
-    left, slot = f"{case.span.point.rest_gib:.4f} GiB", f"{wanted.slot_bytes:,} B"
+    left, slot = f"{case.span.point.rest_gib:z.4f} GiB", f"{wanted.slot_bytes:,} B"
     slots = case.span.point.pools.slots
     if wanted.explicit_slots is not None and not (wanted.radix and resolved.rule.scratch_per_slot):
         return "--max-mamba-cache-size", f"{wanted.explicit_slots} // {wanted.attention_dp} = {slots}"

@@ -127,7 +127,7 @@ def _left(case: Case) -> LeftForPools:
         ),
         numbers=(
             f"{free.post.point / GIB:.4f} - {free.pre.point / GIB:.4f} × (1 - {resolved.fraction:g})"
-            f"{f' - {kept_back:.4f}' if kept_back else ''} = {rest.point_gib:.4f} GiB"
+            f"{f' - {kept_back:.4f}' if kept_back else ''} = {rest.point_gib:z.4f} GiB"
         ),
         rule=resolved.rule.label,
     )

@@ -17,7 +17,7 @@ _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 
 def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
     pools, per_request, asked = case.span.point.pools, case.settings.slots_per_request, case.asked
-    left = f"{case.span.point.rest_gib:.2f} GiB left for pools"
+    left = f"{case.span.point.rest_gib:z.2f} GiB left for pools"
     if verdict == "refused":
         return _refusal_reason(case, pools, left, slack)
     if verdict == "capped":

@@ -84,8 +84,8 @@ def _terms(budget: MemoryBudget) -> Table:
 def _cells(value: Interval | None) -> tuple[str, str]:
     if value is None:
         return _UNKNOWN, ""
-    spread = "" if value.is_exact else f"{value.low / GIB:,.2f} to {value.high / GIB:,.2f}"
-    return f"{value.point / GIB:,.2f}", spread
+    spread = "" if value.is_exact else f"{value.low / GIB:z,.2f} to {value.high / GIB:z,.2f}"
+    return f"{value.point / GIB:z,.2f}", spread
 
 
 def _table(name: str, value: str) -> Table:
@@ -126,4 +126,4 @@ def _communication(found: Communication | None) -> str:
 def _size(value: Interval) -> str:
     if value.is_exact:
         return format_gib(value.point)
-    return f"{format_gib(value.point)} ({value.low / GIB:.2f} to {value.high / GIB:.2f})"
+    return f"{format_gib(value.point)} ({value.low / GIB:z.2f} to {value.high / GIB:z.2f})"

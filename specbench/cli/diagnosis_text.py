@@ -172,7 +172,7 @@ def _figures(pools: RankPools) -> list[tuple[str, str]]:
 
 
 def _size(quantity: Quantity | None) -> str:
-    return "·" if quantity is None else f"{quantity.bytes / GIB:.2f}"
+    return "·" if quantity is None else f"{quantity.bytes / GIB:z.2f}"
 
 
 def _serving(serving: Serving, origin: str) -> Text:

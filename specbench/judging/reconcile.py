@@ -266,7 +266,7 @@ def _inputs(budget: MemoryBudget, report: PoolReport) -> str:
     missed_pre = pre - budget.free.pre.point
     missed_weights = (pre - post) - (budget.free.pre.point - budget.free.post.point)
     if abs(missed_pre) >= abs(missed_weights):
-        text = f"free memory: {gib(missed_pre):+.2f} GiB against the GPU table's {format_gib(budget.free.pre.point)}"
+        text = f"free memory: {gib(missed_pre):+z.2f} GiB against the GPU table's {format_gib(budget.free.pre.point)}"
     else:
-        text = f"weights: {gib(missed_weights):+.2f} GiB against the config's shapes"
+        text = f"weights: {gib(missed_weights):+z.2f} GiB against the config's shapes"
     return text

@@ -5,6 +5,7 @@ A failed request has no latency: it is counted beside the figure and never drawn
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,19 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from ..reading.latency import FEW
-from .palette import INK, MUTED, SHOUT, algorithm_colour, filled, note, origin_of
+from .palette import (
+    INK,
+    LINE_COLOURS,
+    LINE_STYLES,
+    MUTED,
+    SHOUT,
+    algorithm_colour,
+    filled,
+    legend_above,
+    note,
+    origin_of,
+    title_pad,
+)
 
 Metric = Literal["ttft_s", "tpot_s", "itl_s", "e2e_s"]
 
@@ -51,15 +64,17 @@ def latency_ecdf(
     if good.empty:
         return note(ax, f"{axis_name(metric)}: not logged" + (f", {failed} requests failed" if failed else ""))
     loads = list(dict.fromkeys(good["load"]))
-    colours = sns.color_palette("cividis", n_colors=len(loads) + 1)
-    for load, colour in zip(loads, colours, strict=False):
+    for place, load in enumerate(loads):
         values = good.loc[good["load"] == load, metric].astype(float) * scale
-        sns.ecdfplot(x=values, ax=ax, color=colour, label=f"{load} (n={len(values)})", linewidth=1.8)
+        colour, style = LINE_COLOURS[place % len(LINE_COLOURS)], LINE_STYLES[place % len(LINE_STYLES)]
+        label = f"{load} (n={len(values)})"
+        sns.ecdfplot(x=values, ax=ax, color=colour, linestyle=style, label=label, linewidth=1.8)
     ax.set_xlim(left=0)
     ax.set_xlabel(f"{axis_name(metric)}, {origin_of(requests, origin)}")
     ax.set_ylabel("share of requests")
-    _title_simulated(ax, requests)
-    ax.legend(title="load" + (f"; {failed} failed, not drawn" if failed else ""))
+    columns = 2 if len(loads) > 2 else 1
+    legend_above(ax, title="load" + (f"; {failed} failed, not drawn" if failed else ""), columns=columns)
+    _title_simulated(ax, requests, lines=1 + math.ceil(len(loads) / columns))
     return ax
 
 
@@ -149,15 +164,19 @@ def _finish(ax: Axes, rows: pd.DataFrame, drawn: pd.Series, words: str) -> None:
     ax.legend(handles=_algorithms(rows[drawn]), loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def _title_simulated(ax: Axes, rows: pd.DataFrame) -> None:
-    """Over the figure: speed with an acceptance that nobody measured is no result."""
+def _title_simulated(ax: Axes, rows: pd.DataFrame, *, lines: int = 0) -> None:
+    """Over the figure: speed with an acceptance that nobody measured is no result. `lines`: of a legend below it."""
     lengths = rows["simulated_acceptance"].dropna().unique()
     if len(lengths) == 0:
         return
     which = " or ".join(str(length) for length in lengths)
     some = " in the rows marked so" if rows["simulated_acceptance"].isna().any() else ""
     ax.set_title(
-        f"SIMULATED ACCEPTANCE {which}{some}: speed is a cost model, not a result", loc="left", fontsize=9, color=SHOUT
+        f"SIMULATED ACCEPTANCE {which}{some}: speed is a cost model, not a result",
+        loc="left",
+        fontsize=9,
+        color=SHOUT,
+        pad=title_pad(lines),
     )
 
 

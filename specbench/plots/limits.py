@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from ..reading.outcome import in_words
 from ..terms import LIMITS, Limit
-from .palette import INK, MUTED, STATUS_COLOURS, TERM_COLOURS, marker, note, origin_of
+from .palette import INK, MUTED, STATUS_COLOURS, TERM_COLOURS, legend_above, marker, note, origin_of, title_pad
 
 _CURVE_COLOURS: dict[str, str] = {
     "kv_tokens": TERM_COLOURS["kv"],
@@ -29,7 +29,8 @@ def limit_curve(
     """One limit over the requests asked (`max_running_requests`): where it falls off, and where the engine refuses.
 
     `curve`: `frames.limit_curve`, columns `asked, limit, predicted, predicted_low, predicted_high, verdict`.
-    `observed`: rows of `frames.runs` (columns `asked_requests` and the limit's own) drawn as filled points.
+    `observed`: rows of `frames.runs` (columns `asked_requests` and the limit's own): what the engine resolved, as
+    filled points. Of running requests what was served is a diamond, where that differs (`served_requests`).
     A refused point is a cross on the axis: there is no limit to plot.
     """
     ax = ax or plt.gca()
@@ -59,16 +60,22 @@ def limit_curve(
     if observed is not None and name in observed and observed[name].notna().any():
         points = observed[observed[name].notna() & observed["asked_requests"].notna()]
         ax.plot(points["asked_requests"].astype(int), points[name].astype(float), "o", color=colour, markersize=8)
-        handles.append(marker("o", origin_of(points), solid=True, colour=colour))
+        handles.append(marker("o", f"resolved ({origin_of(points)})", solid=True, colour=colour))
+        if limit == "running_requests" and "served_requests" in points:
+            served = points[points["served_requests"].notna() & (points["served_requests"] != points[name])]
+            if not served.empty:
+                figures = served["served_requests"].astype(float)
+                ax.plot(served["asked_requests"].astype(int), figures, "D", color=INK, markersize=5, clip_on=False)
+                handles.append(marker("D", f"served ({origin_of(served)})", solid=True, colour=INK))
     if limit == "running_requests":
         ax.plot(asked, asked, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
     ax.set_ylim(0, ax.get_ylim()[1] * 1.08)
     ax.set_xticks(list(asked) if len(asked) <= 12 else list(asked)[:: max(1, len(asked) // 8)])
     ax.set_xlabel("running requests asked")
     ax.set_ylabel(f"{LIMITS[limit].split(' (')[0]}, predicted", wrap=True)
-    ax.set_title(limit)
     ax.yaxis.set_major_formatter("{x:,.0f}")
-    ax.legend(handles=handles)
+    legend_above(ax, handles, columns=2)
+    ax.set_title(limit, pad=title_pad(2))  # of two lines, also where there is one: titles of neighbours are level
     return ax
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,11 +12,25 @@ from matplotlib.patches import Patch
 
 from ..terms import TERMS, Origin, Term
 from ..units import GIB
-from .palette import MUTED, TERM_COLOURS, filled, hollow, note, observed_patch, origin_of, predicted_patch
+from .palette import (
+    COMMUNICATION,
+    MUTED,
+    TERM_COLOURS,
+    filled,
+    hollow,
+    legend_above,
+    note,
+    observed_patch,
+    origin_of,
+    predicted_patch,
+)
 
 _BAR = 0.36
 #: Rows that overlap the next one instead of moving the waterfall on.
 _WITHIN: frozenset[str] = frozenset({"graphs"})
+_COLOURS = {"communication": COMMUNICATION} | {str(term): colour for term, colour in TERM_COLOURS.items()}
+#: Width of a letter beside a bar and distance from it, as shares of the widest bar.
+_LETTER, _GAP = 0.007, 0.006
 
 
 def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | None = None) -> Axes:
@@ -21,7 +38,8 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
 
     `steps`: `frames.waterfall`, columns `term, label, predicted_bytes, observed_bytes, predicted_card_bytes,
     card_bytes, place, rank`, in stacking order; the two totals differ where a smaller card is emulated. Each bar starts
-    where the one above it ended. `graphs` lie within `slack` and do not move the waterfall on.
+    where the one above it ended. `graphs` lie within `slack` and do not move the waterfall on. Communication that is
+    not known lies within what was in use before it, and says so.
     """
     ax = ax or plt.gca()
     if steps.empty:
@@ -35,7 +53,7 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     # A prediction alone has no observed side, and no half-empty rows for it.
     both = bool(steps["observed_bytes"].notna().any())
     for row, (term, label) in enumerate(zip(steps["term"], steps["label"], strict=True)):
-        colour = TERM_COLOURS.get(term, MUTED)
+        colour = _COLOURS.get(term, MUTED)
         for name, offset, style, unknown in (
             ("predicted_bytes", -_BAR / 2, hollow(colour), "not predicted"),
             ("observed_bytes", _BAR / 2, filled(colour), "not logged"),
@@ -46,11 +64,13 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
             if pd.isna(value) and name == "observed_bytes" and not both:
                 continue
             if pd.isna(value):
-                ax.text(left + widest * 0.006, y, unknown, va="center", fontsize=7.5, color=MUTED, style="italic")
+                if term == "communication" and left:
+                    unknown += ": within the bar above"
+                _beside(ax, (left, left), y, unknown, widest, totals, color=MUTED, style="italic")
                 continue
             size = float(value) / GIB
             ax.barh(y, size, _BAR, left=left, label=f"{name}:{label}", **style)
-            ax.text(max(left, left + size) + widest * 0.006, y, f"{size:,.2f}", va="center", fontsize=7.5)
+            _beside(ax, (min(left, left + size), max(left, left + size)), y, f"{size:z,.2f}", widest, totals)
             if term not in _WITHIN:
                 start[name] = left + size
     for name, total in totals.items():
@@ -64,8 +84,21 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     rank = steps["rank"].iloc[0]
     whose = f"of {rank}, which has least" if rank else "per rank"
     ax.set_xlabel(f"GiB of the {place}, {whose}{_unexplained(steps, both, origin)}")
-    ax.legend(handles=[predicted_patch(), *([observed_patch(origin)] if both else [])], loc="lower left")
+    legend_above(ax, [predicted_patch(), *([observed_patch(origin)] if both else [])], columns=2)
     return ax
+
+
+def _beside(
+    ax: Axes, ends: tuple[float, float], y: float, text: str, widest: float, totals: Mapping[str, float], **style: Any
+) -> None:
+    """Text at the right end of a bar; at its left one where it would run into the line of a card's total."""
+    low, high = ends
+    width, gap = len(text) * _LETTER * widest, _GAP * widest
+    runs_into = any(high + gap <= total <= high + gap + width for total in totals.values())
+    if runs_into and low > width + gap:
+        ax.text(low - gap, y, text, ha="right", va="center", fontsize=7.5, **style)
+    else:
+        ax.text(high + gap, y, text, va="center", fontsize=7.5, **style)
 
 
 def _totals(steps: pd.DataFrame) -> dict[str, float]:
@@ -87,7 +120,7 @@ def _unexplained(steps: pd.DataFrame, both: bool, origin: Origin) -> str:
     said = []
     for name, word, unknown in sides[: 2 if both else 1]:
         value = rest[name].iloc[0]
-        said.append(unknown if pd.isna(value) else f"{float(value) / GIB:,.2f} {word}")
+        said.append(unknown if pd.isna(value) else f"{float(value) / GIB:z,.2f} {word}")
     return f"; unexplained rest: {', '.join(said)}"
 
 

@@ -6,10 +6,11 @@ lighter shade of the target's. Colour is never the only carrier: every bar has i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -35,6 +36,14 @@ TERM_COLOURS: Mapping[Term, str] = {
     "slack": "#B8C0C7",
     "unexplained": "#1f2933",
 }
+
+#: What is gone of a card before its weights load, and is no term.
+COMMUNICATION = "#B79F00"
+
+#: Lines of one panel that mean no term and no algorithm, in their order: Okabe and Ito's hues, then ink.
+LINE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", INK)
+#: As many as make no common factor with the colours, so that neither carries the meaning alone.
+LINE_STYLES = ("-", "--", ":", "-.")
 
 _ALGORITHM_COLOURS: Mapping[str, str] = {
     "none": "#5f6b76",
@@ -117,6 +126,29 @@ def marker(shape: str, label: str, *, solid: bool, colour: str = MUTED) -> Line2
     """Legend entry of a point: hollow for asked or predicted, filled for what was observed."""
     face = colour if solid else "white"
     return Line2D([], [], linestyle="none", marker=shape, markeredgecolor=colour, markerfacecolor=face, label=label)
+
+
+def legend_above(ax: Axes, handles: Sequence[Artist] | None = None, *, title: str = "", columns: int = 1) -> None:
+    """A legend between the title and the axes, where no data can lie below it."""
+    given = {} if handles is None else {"handles": handles}
+    ax.legend(
+        **given,
+        title=title or None,
+        title_fontsize="small",
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncol=columns,
+        alignment="left",
+        borderaxespad=0.2,
+        borderpad=0.2,
+        columnspacing=1.0,
+        handletextpad=0.5,
+    )
+
+
+def title_pad(legend_lines: int) -> float:
+    """Points from the axes to a title that stands above a legend of so many lines."""
+    return 6.0 + 14.5 * legend_lines
 
 
 def note(ax: Axes, text: str) -> Axes:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..units import GIB
-from .palette import GRID, MUTED, TERM_COLOURS, note, origin_of
+from .palette import GRID, MUTED, TERM_COLOURS, legend_above, note, origin_of
 
 
 def pool_usage(timeline: pd.DataFrame, *, origin: str | None = None, ax: Axes | None = None) -> Axes:
@@ -34,7 +34,7 @@ def pool_usage(timeline: pd.DataFrame, *, origin: str | None = None, ax: Axes | 
     ax.set_ylim(0, 105)
     ax.set_xlabel("time since the first decode line (s)")
     ax.set_ylabel(f"pool in use (%), {origin_of(timeline, origin)}")
-    ax.legend()
+    legend_above(ax)
     return ax
 
 
@@ -66,7 +66,7 @@ def request_queue(
     ax.set_ylim(bottom=0)
     ax.set_xlabel("time since the first decode line (s)")
     ax.set_ylabel(f"requests, {origin_of(timeline, origin)}")
-    ax.legend()
+    legend_above(ax)
     return ax
 
 
@@ -89,7 +89,7 @@ def gpu_memory(samples: pd.DataFrame, *, origin: str | None = None, ax: Axes | N
     ax.set_ylim(bottom=0)
     ax.set_xlabel("time (s)")
     ax.set_ylabel(f"GPU memory in use (GiB), {origin_of(samples, origin)}")
-    ax.legend()
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # the names of the phases stand above
     return ax
 
 

@@ -98,7 +98,7 @@ def interval_cell(interval: Interval | None, unit: str, *, unknown: str = "not p
     if unit == "bytes":
         text = format_gib(interval.point, digits=3)
         if not interval.is_exact:
-            text += f" ({interval.low / 2**30:,.3f} to {interval.high / 2**30:,.3f})"
+            text += f" ({interval.low / 2**30:z,.3f} to {interval.high / 2**30:z,.3f})"
         title = f"{interval.low:,} to {interval.high:,} B" if not interval.is_exact else f"{interval.point:,} B"
     else:
         text = f"{interval.point:,}"

@@ -46,7 +46,7 @@ def still_held(record: RunRecord) -> Shown:
 
 
 def _mib(size_bytes: int) -> Cell:
-    return Cell(text=f"{size_bytes / MIB:,.0f}", number=True)
+    return Cell(text=f"{size_bytes / MIB:z,.0f}", number=True)
 
 
 def _names(use: InUse) -> Cell:
@@ -57,5 +57,5 @@ def _above(size_bytes: int | None, memory: GpuMemory) -> Cell:
     if size_bytes is None:
         return Cell(text="not read", tone="muted")
     return Cell(
-        text=f"{size_bytes / MIB:,.0f}", number=True, tone="bad" if size_bytes > memory.tolerance_bytes else "plain"
+        text=f"{size_bytes / MIB:z,.0f}", number=True, tone="bad" if size_bytes > memory.tolerance_bytes else "plain"
     )

@@ -101,7 +101,7 @@ def _host_free(host: GpuSpec, ranks: int, version: str, now: int | None) -> tupl
         moved = now - host.idle_free_bytes
         if abs(moved) <= _SAME_CARD_BYTES:
             return known.bytes.point, f"{table}; {format_gib(now)} free by NVML now, as on that card"
-        words = f"{format_gib(now)} free by NVML now, {moved / MIB:+.0f} MiB against the GPU table's card; {table}"
+        words = f"{format_gib(now)} free by NVML now, {moved / MIB:+z.0f} MiB against the GPU table's card; {table}"
         return known.bytes.point + moved, words
     own, words = _own(ranks, version)
     return now - own, f"{format_gib(now)} free by NVML now, less {format_gib(own)} that {words}"
