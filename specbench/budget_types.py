@@ -51,6 +51,7 @@ class FreeMemory:
     source: str  # "gpu table: …", "given: --pre-gib, --post-gib", "log: line 24 and 30, offsets of …"
     watched: bool = False  # NVML showed it in that very start; False: a table or a printed figure
     communication: Communication | None = None  # taken before `pre` is read; of the GPU table. None: not measured
+    communication_elsewhere: str = ""  # where it was not measured on this card: what is known of others, in words
 
     @property
     def words(self) -> str:
@@ -114,6 +115,18 @@ class MemoryBudget:
     rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
     emulation: Emulation | None = None  # None: the card is itself
     left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at
+    split: str | None = None  # whose the slots and tokens are, and what a rank holds of each; None: one rank
     details: Mapping[str, Interval] = field(
         default_factory=dict
     )  # slot_bytes, cell_bytes, scratch_per_request_bytes, rest_bytes, padding_bytes, …
+
+    def not_multiplied(self, slots: int | None, tokens: int | None) -> str | None:
+        """'47 slots and 748,747 tokens are those of the server, not to be multiplied: …'. None: one rank, no figure."""
+        figures = [f"{count:,} {what}" for count, what in ((slots, "slots"), (tokens, "tokens")) if count is not None]
+        return None if self.split is None or not figures else f"{' and '.join(figures)} are those of {self.split}."
+
+    @property
+    def predicted_not_multiplied(self) -> str | None:
+        """The same of the predicted figures."""
+        found = [self.limits[name].value for name in ("state_slots", "kv_tokens") if name in self.limits]
+        return self.not_multiplied(*(None if value is None else value.point for value in found))

@@ -169,6 +169,17 @@ class GpuSpec:
             return None
         return self.idle_free_bytes - self.free_before_load(listed, version).bytes.point, listed
 
+    def measured_communication(self, ranks: int, version: str) -> tuple[int, FreeBeforeLoad, Communication] | None:
+        """What communication takes with `ranks` GPUs or the next smaller number that was measured: that number, the row
+        of this version or else the newest, and the figure. None: not measured on this card."""
+        for number in sorted((number for number in self.listed if number <= ranks), reverse=True):
+            rows = [row for row in self.listed[number] if row.communication is not None and row.communication.measured]
+            own = [row for row in rows if version_key(version) in map(version_key, row.versions)]
+            for row in (*own, *rows):
+                if row.communication is not None:
+                    return number, row, row.communication
+        return None
+
     def _derived(self, ranks: int) -> FreeBeforeLoad:
         low, likely, high = _GONE_ONE_GPU if ranks == 1 else _GONE_SEVERAL_GPUS
         if self.is_host:

@@ -114,11 +114,35 @@ def test_what_communication_takes_is_told_beside_the_free_memory() -> None:
 
 def test_communication_that_was_not_measured_is_said_so_and_null() -> None:
     text = " ".join(predict(STORY / "tp4-8.yaml").stdout.split())  # of an RTX PRO 6000
-    assert "communication: what the distributed init takes before that was not measured for this card" in text
+    assert (
+        "communication: what the distributed init takes before that was not measured on 4 × RTX PRO 6000; on 4 × H200 "
+        "it was 1.28 GiB per card (0.5.12). The free memory before loading is inferred: as one GPU, less 0.5 to 1.0 "
+        "GiB for NCCL."
+    ) in text
+    newer = " ".join(predict(STORY / "tp4-8.yaml", *ON_TWO_H200, "--set", "gpu.name=rtx-pro-6000").stdout.split())
+    assert "not measured on 2 × RTX PRO 6000; on 2 × H200 it was 1.07 GiB per card (0.5.16). The free memory" in newer
+    eight = " ".join(predict(STORY / "tp8-8.yaml").stdout.split())
+    assert "not measured on 8 × RTX PRO 6000; on 4 × H200 it was 1.28 GiB per card (0.5.12)" in eight
+    one = " ".join(predict(STORY / "tp1-8.yaml").stdout.split())
+    assert "was not measured on 1 × RTX PRO 6000; on 1 × H200 it was 0.09 GiB. sized by" in one
     assert json.loads(predict(STORY / "tp4-8.yaml", "--json").stdout)["free"]["communication"] is None
     measured = ["--pre-gib", "94.40", "--post-gib", "80"]
     assert "communication:" not in predict(STORY / "tp4-8.yaml", *measured).stdout
     assert json.loads(predict(STORY / "tp4-8.yaml", *measured, "--json").stdout)["free"]["communication"] is None
+
+
+def test_slots_and_tokens_of_several_ranks_are_said_to_be_the_servers() -> None:
+    """Qwen3.6-27B has 4 KV heads."""
+    text = " ".join(predict(STORY / "tp4-8.yaml").stdout.split())
+    assert (
+        "487 slots and 1,748,379 tokens are those of the server, not to be multiplied: each rank holds 1/4 of every "
+        "slot's state and one of the 4 KV heads of every token."
+    ) in text
+    assert "GiB left for pools per card)" in text
+    eight = " ".join(predict(STORY / "tp8-8.yaml").stdout.split())
+    assert "1/8 of every slot's state and one of the 4 KV heads of every token (each head is kept twice)." in eight
+    one = " ".join(predict(STORY / "tp1-4.yaml").stdout.split())
+    assert "not to be multiplied" not in one and "per card" not in one
 
 
 def test_json_has_the_formula_of_every_figure() -> None:

@@ -24,7 +24,7 @@ from specbench.show.serving import _spread
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
 from specbench.show.story import warnings
 from specbench.studies.study import collect, study
-from specbench.units import GIB, Interval
+from specbench.units import GIB, Interval, format_gib
 
 ROOT = Path(__file__).parent.parent
 RECORDS = Path(__file__).parent / "records"
@@ -162,6 +162,29 @@ def test_ranks_that_agree_share_a_row() -> None:
     slots = [line for line in text.splitlines() if line.startswith("state_slots")]
     assert len(slots) == 1
     assert "TP0 to TP3" in slots[0]
+    # ranks that differ stand one below the other
+    names = [line.split()[0] for line in text.splitlines() if line and not line.startswith("-")]
+    place = names.index("slack")
+    assert names[place : place + 4] == ["slack", "slack", "slack", "state_slots"]
+
+
+def test_of_several_ranks_slots_and_tokens_are_said_to_be_the_servers() -> None:
+    """Qwen3.6-27B has 4 KV heads: 2 on each of two ranks, one on each of four."""
+    said = "47 slots and 748,747 tokens are those of the server, not to be multiplied: each rank holds 1/2 of every "
+    two = study(RECORDS / "h200-tp2_dflash-8")
+    for shown in (show.overview(two), show.budget(two.diagnosis.budgets["measured"])):
+        assert shown.text.count(f"{said}slot's state and 2 of the 4 KV heads of every token.") == 1
+    assert "8 running requests (42.54 GiB left for pools per card)" in show.overview(two).text
+    four = show.overview(study(RECORDS / "tp4_dflash_r8")).text
+    assert "each rank holds 1/4 of every slot's state and one of the 4 KV heads of every token." in four
+    one = show.overview(study(RECORDS / "dflash_r8")).text
+    assert "not to be multiplied" not in one and "left for pools)" in one
+
+
+def test_there_is_no_negative_zero() -> None:
+    assert format_gib(-1) == "0.00 GiB" and format_gib(-GIB) == "-1.00 GiB"
+    assert amount_cell(-1, "bytes").text == "0.000 GiB"
+    assert interval_cell(Interval(-2, -1, 0), "bytes").text == "0.000 GiB (0.000 to 0.000)"
 
 
 def test_what_a_configuration_does_not_have_is_no_row() -> None:

@@ -21,6 +21,7 @@ from specbench.judging.sides import Sides, sides
 from specbench.reading.pools import report
 from specbench.reading.rank_gpus import Cards, cards
 from specbench.records.record import RunRecord
+from specbench.show.sides import rank_text
 from specbench.studies.study import study
 from specbench.units import GIB, MIB, Interval
 
@@ -315,10 +316,11 @@ def test_a_log_that_begins_with_the_draft_tells_nothing_of_communication() -> No
 def test_what_communication_took_is_shown() -> None:
     text = show.four_sides(study(RECORDS / "h200-tp2_dflash-8-full-card")).text
     rows = [line for line in text.splitlines() if line.startswith("communication ")]
-    assert [line.split()[1] for line in rows] == ["TP0", "TP1"]
-    assert "1148903752 [1138166333, 1159641170] (GPU table)" in rows[1]
-    assert "1148903752 (log line 31)" in rows[1]
-    assert "1151336448 (NVML, GPU 1: 139.2855 GiB free before" in rows[1]
+    assert [line.split()[1:3] for line in rows] == [["TP0,", "TP1"]]
+    assert "1148903752 [1138166333, 1159641170] (GPU table)" in rows[0]
+    assert "1148903752 (log lines 30 and 31)" in rows[0]
+    assert "1151336448 (NVML, GPU 0: 139.2855 GiB free before" in rows[0]
+    assert "; NVML, GPU 1: 139.2855 GiB free before" in rows[0]
     seen = of_record(RunRecord.open(RECORDS / "tp4_dflash_r8"))
     document = to_document(seen)
     sizes = {"TP0": 1.25, "TP1": 1.30, "TP2": 1.30, "TP3": 1.06}
@@ -328,6 +330,8 @@ def test_what_communication_took_is_shown() -> None:
     console = Console(width=120, file=io.StringIO())
     render(seen, console)
     printed = next(line for line in console.file.getvalue().splitlines() if line.strip().startswith("communication"))
+    assert "pools per rank, in GiB (2^30 B) or counts (recorded)" in " ".join(console.file.getvalue().split())
+    assert "123 slots and 2,347,000 tokens are those of the server, not to be multiplied" in console.file.getvalue()
     assert printed.split() == ["communication", "1.06", "(TP3)", "to", "1.30", "(TP1)", "·"]
 
 
@@ -397,6 +401,57 @@ def test_a_replay_says_why_nvml_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "record" / "env.json").write_text(json.dumps({**env, "replay": {"name": "dflash_r8"}}))
     for samples in (tmp_path / "record").glob("gpu.csv*"):
         samples.unlink()
-    lines = show.reconciliation(study(tmp_path / "record")).text.partition("From four sides")[2].splitlines()
-    weights = next(line for line in lines if line.startswith("weights"))
-    assert weights.split()[-4:] == ["not", "sampled:", "a", "replay"]
+    text = show.four_sides(study(tmp_path / "record")).text
+    assert "NVML tells nothing: not sampled, a replay." in text
+    header = text.splitlines()[1]
+    assert "/server_info (recorded)" in header and "NVML (" not in header
+
+
+def rows_of(name: str, term: str) -> list[str]:
+    lines = show.four_sides(study(RECORDS / name)).text.splitlines()
+    return [line for line in lines if line.startswith(f"{term} ")]
+
+
+def test_ranks_that_are_told_the_same_share_a_row() -> None:
+    (start,) = rows_of("h200-tp2_dflash-8", "before start")
+    assert "TP0, TP1" in start and start.endswith("644939776 (NVML, GPU 0 and 1, before the start)")
+    (weights,) = rows_of("h200-tp2_dflash-8", "weights")
+    assert "27509265531 (log lines 40 and 41)" in weights
+    assert "27509265531 (/server_info memory_usage.weight (target alone), of TP0)" in weights
+    # the summary is logged by the first rank alone; NVML sees both cards alike
+    (ready,) = rows_of("h200-tp2_dflash-8", "at ready")
+    assert "less the baseline, of TP0)" in ready and ready.endswith("(NVML, GPU 0 and 1, first sample when ready)")
+
+
+def test_ranks_that_differ_do_not() -> None:
+    ranks = [line.removeprefix("communication").split("  ") for line in rows_of("tp4_dflash_r8", "communication")]
+    assert [next(cell.strip() for cell in cells if cell.strip()) for cells in ranks] == ["TP0", "TP1, TP2", "TP3"]
+    (slots,) = rows_of("tp4_dflash_r8", "state_slots")
+    assert slots.split()[1:4] == ["TP0", "to", "TP3"]
+
+
+def test_a_card_that_holds_more_has_a_row_of_its_own(tmp_path: Path) -> None:
+    two_cards(tmp_path)
+    lines = show.four_sides(study(tmp_path / "run")).text.splitlines()
+    starts = [line.split()[2] for line in lines if line.startswith("before start ")]
+    assert starts == ["TP0", "TP1"]
+
+
+def test_what_holds_for_all_ranks_is_called_alike_in_both_tables() -> None:
+    both = show.reconciliation(study(RECORDS / "tp2_dflash_r8")).text
+    for term in ("state_slots", "kv_tokens", "running_requests", "context_len", "max_input_tokens"):
+        assert [line.split()[1:3] for line in both.splitlines() if line.startswith(f"{term} ")] == [["TP0,", "TP1"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "every", "expected"),
+    [
+        ([""], [""], "all"),
+        ([""], ["TP0", "TP1"], "TP0, TP1"),
+        (["TP1", "TP2", "TP3"], ["TP0", "TP1", "TP2", "TP3"], "TP1 to TP3"),
+        (["TP0", "TP1", "TP3"], ["TP0", "TP1", "TP2", "TP3"], "TP0, TP1, TP3"),
+        (["TP2"], ["TP0", "TP1", "TP2", "TP3"], "TP2"),
+    ],
+)
+def test_words_for_ranks(ranks: list[str], every: list[str], expected: str) -> None:
+    assert rank_text(ranks, every) == expected

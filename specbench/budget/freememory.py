@@ -15,9 +15,9 @@ from ..engines.sglang.demand import Rest, rest, rest_gib
 from ..engines.sglang.offsets import known_offsets
 from ..engines.sglang.resolve import Settings
 from ..errors import ConfigError
-from ..specs import load_gpu
+from ..specs import FreeBeforeLoad, known_gpus, load_gpu
 from ..terms import Basis
-from ..units import Interval
+from ..units import Interval, format_gib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,7 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
             source=f"GPU table, {settings.gpu.name}, {ranks} GPU{'s' if ranks > 1 else ''}: {known.source}"
             + (f"; {emulation.banner}: {emulation.arithmetic}" if emulation else ""),
             communication=known.communication,
+            communication_elsewhere=_elsewhere(settings, ranks, known),
         ),
         rest=Rest(
             low_gib=rest_gib(settings, pre_low, post_low),
@@ -92,6 +93,24 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
         weights=weights,
         draft_weights=draft,
     )
+
+
+def _elsewhere(settings: Settings, ranks: int, known: FreeBeforeLoad) -> str:
+    """'not measured on 2 × RTX PRO 6000; on 2 × H200 it was 1.07 GiB per card (0.5.16)', and of several GPUs
+    what that card's free memory rests on instead. Empty where it was measured."""
+    if known.communication is not None:
+        return ""
+    if settings.gpu.is_host:
+        return "not measured on a host"
+    found = [f"not measured on {ranks} × {settings.gpu.words}"]
+    for card in map(load_gpu, known_gpus()):
+        measured = card.measured_communication(ranks, settings.version)
+        if measured is not None:
+            number, row, taken = measured
+            versions = f" ({', '.join(sorted(row.versions))})" if row.versions else ""
+            each = " per card" if number > 1 else ""
+            found.append(f"on {number} × {card.words} it was {format_gib(taken.bytes.point)}{each}{versions}")
+    return "; ".join(found) + (f". The free memory before loading is {known.source}" if ranks > 1 else "")
 
 
 def loading_beside(settings: Settings, logged_pre: int, logged_post: int) -> int | None:

@@ -20,7 +20,7 @@ from .case import Case
 from .freememory import start
 from .limits import limits
 from .terms import terms
-from .words import engine_error, known_fault, reason, warnings
+from .words import engine_error, known_fault, reason, split, warnings
 
 
 def predict(
@@ -73,6 +73,7 @@ def _budget(case: Case) -> MemoryBudget:
         free=case.start.free,
         requested_running_requests=resolved.config.memory.max_running_requests,
         emulation=resolved.emulation,
+        split=split(case),
         left=_left(case),
         terms=terms(case, slack),
         limits=limits(case),
@@ -102,6 +103,7 @@ def _refused_by_arguments(case: Case, refusal: checks.Refusal) -> MemoryBudget:
         free=case.start.free,
         requested_running_requests=resolved.config.memory.max_running_requests,
         emulation=resolved.emulation,
+        split=split(case),
         left=None,
         terms={name: PredictedTerm(term=name, bytes=None, formula=why, numbers="", rule=rule) for name in names},
         limits={name: PredictedLimit(limit=name, value=None, formula=why, numbers="", rule=rule) for name in LIMITS},

@@ -17,7 +17,8 @@ _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 
 def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
     pools, per_request, asked = case.span.point.pools, case.settings.slots_per_request, case.asked
-    left = f"{case.span.point.rest_gib:z.2f} GiB left for pools"
+    each = " per card" if case.settings.config.parallel.gpus > 1 else ""
+    left = f"{case.span.point.rest_gib:z.2f} GiB left for pools{each}"
     if verdict == "refused":
         return _refusal_reason(case, pools, left, slack)
     if verdict == "capped":
@@ -94,6 +95,29 @@ def _loaded_otherwise(case: Case) -> str | None:
         f"{format_gib(expected.low)} to {format_gib(expected.high)}: the measurement is of something else, or a flag "
         "changes the weights."
     )
+
+
+def split(case: Case) -> str | None:
+    """'the server, not to be multiplied: each rank holds 1/2 of every slot's state and 2 of the 4 KV heads of every
+    token'. None: one rank."""
+    resolved = case.settings
+    tp, workers = resolved.attention_tp, resolved.config.parallel.dp_size
+    if tp == 1:
+        return None
+    whose = "the server" if workers == 1 else f"one of {workers} data-parallel workers"
+    held = [f"1/{tp} of every slot's state"] if case.slot.layers else []
+    heads = sorted({layer.kv_heads for layer in resolved.target.attention_layers})
+    held += [_heads(count, tp) for count in heads]
+    layers = " in its layers" if resolved.config.parallel.pp_size > 1 else ""
+    return f"{whose}, not to be multiplied: each rank holds {' and '.join(held)}{layers}"
+
+
+def _heads(count: int, tp: int) -> str:
+    """'2 of the 4 KV heads of every token', 'one of the 4 … (each head is kept twice)'."""
+    per_rank = max(1, count // tp)
+    copies = max(1, tp // count)
+    kept = {1: "", 2: " (each head is kept twice)"}.get(copies, f" (each head is kept {copies} times)")
+    return f"{'one' if per_rank == 1 else per_rank} of the {count} KV heads of every token{kept}"
 
 
 def _idle(case: Case) -> str | None:

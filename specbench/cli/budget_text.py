@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..budget_types import MemoryBudget
+from ..budget_types import FreeMemory, MemoryBudget
 from ..diagnose.finding import Remedy
-from ..specs import Communication
 from ..units import GIB, Interval, format_gib
 from .remedies_text import remedies_text
 
@@ -25,6 +24,8 @@ def render(budget: MemoryBudget, remedies: Sequence[Remedy], wanted: int, consol
     _head(budget, console)
     console.print()
     console.print(_limits(budget))
+    if budget.predicted_not_multiplied is not None:
+        console.print(budget.predicted_not_multiplied)
     console.print(_terms(budget))
     if budget.verdict != "serves":
         if remedies:
@@ -58,7 +59,7 @@ def _head(budget: MemoryBudget, console: Console) -> None:
         f"{_size(budget.free.post)}; {escape(budget.free.source)}."
     )
     if budget.basis == "config":
-        console.print(f"communication: {escape(_communication(budget.free.communication))}")
+        console.print(f"communication: {escape(_communication(budget.free))}")
     console.print(f"sized by {escape(budget.rule_words)}.")
 
 
@@ -113,10 +114,11 @@ def _basis(budget: MemoryBudget) -> str:
     return "the configuration alone, nothing measured" if budget.basis == "config" else "measured free memory"
 
 
-def _communication(found: Communication | None) -> str:
+def _communication(free: FreeMemory) -> str:
     """What is gone from the free memory before loading already."""
+    found = free.communication
     if found is None:
-        return "what the distributed init takes before that was not measured for this card and number of GPUs."
+        return f"what the distributed init takes before that was {free.communication_elsewhere}."
     return (
         f"{_size(found.bytes)} per rank are taken before that, by the distributed init, and are not in the free "
         f"memory; GPU table: {found.source}."

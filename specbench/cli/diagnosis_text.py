@@ -34,6 +34,10 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     console.print(_limits(diagnosis))
     if diagnosis.pools.ranks:
         console.print(_pools(diagnosis))
+        told = (diagnosis.pools.state_slots, diagnosis.pools.kv_tokens)
+        said = next((text for budget in diagnosis.budgets.values() if (text := budget.not_multiplied(*told))), None)
+        if said is not None:
+            console.print(Text(f"{said}\n"))
     if diagnosis.served_source is not None:
         console.print(Text(f"served at once: {diagnosis.served}, by {diagnosis.served_source}"))
     if diagnosis.serving is not None:
@@ -105,7 +109,7 @@ def _interval(interval: Interval) -> str:
 
 def _pools(diagnosis: Diagnosis) -> Table:
     """Terms down, ranks across; ranks that log the same are one column."""
-    title = f"\npools per rank, GiB = 2^30 B ({diagnosis.origin})"
+    title = f"\npools per rank, in GiB (2^30 B) or counts ({diagnosis.origin})"
     table = Table(title=title, box=SIMPLE_HEAD, **_TITLE)
     table.add_column("", no_wrap=True)
     columns = _grouped(diagnosis.pools.ranks)

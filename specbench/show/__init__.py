@@ -6,10 +6,11 @@ from .campaign import campaign, runs_table, runs_verdict
 from .course import course
 from .findings import findings, unread_lines
 from .predict import budget, budget_verdict, configuration, what_if
-from .reconciliation import four_sides, reconciliation, reconciliation_verdict
+from .reconciliation import reconciliation, reconciliation_verdict
 from .run import headline, notes, overview, served_table
 from .serving import latency, log_tail
 from .shown import Cell, Shown, table
+from .sides import four_sides
 from .story import opening
 from .time_spent import time_spent
 

@@ -53,6 +53,7 @@ def budget(found: MemoryBudget) -> Shown:
     parts = [
         *_emulated(found),
         head,
+        *([] if found.predicted_not_multiplied is None else [paragraph(found.predicted_not_multiplied)]),
         table(["limit", "predicted", "rule in words", "in numbers"], limit_rows),
         table(["term, per rank", "predicted", "rule in words", "in numbers"], term_rows),
         *(paragraph(f"Note: {warning}", tone="warn") for warning in found.warnings),

@@ -1,24 +1,24 @@
-"""Prediction against the log, term by term, and memory from four sides. In: a `Study`. Out: `Shown`."""
+"""Prediction against the log, term by term, above memory from four sides. In: a `Study`. Out: `Shown`."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..judging.reconcile import Row
-from ..judging.sides import TOTALS, Told
+from ..judging.sides import ranks_of
 from ..studies.study import Study
 from ..terms import LIMITS, TERMS
-from ..units import format_gib
 from .figures import amount_cell, interval_cell, verdict_cell
-from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty
+from .shown import Cell, Shown, Value, joined, table, without_empty
+from .sides import four_sides, measured_words, rank_text
 
-_MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS, TOTALS) for name, text in table.items()}
+_MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS) for name, text in table.items()}
 
 
 def reconciliation(study: Study) -> Shown:
     """Prediction against the log, term by term; ranks that agree share a row."""
-    origin = study.record.origin
+    origin, every = study.record.origin, ranks_of(study.diagnosis.pools)
     rows: list[list[Value]] = []
     for group in _grouped(_told(study)):
         by_basis = {row.basis: row for row in group}
@@ -29,7 +29,7 @@ def reconciliation(study: Study) -> Shown:
         rows.append(
             [
                 Cell(text=any_row.term, title=_MEANINGS[any_row.term]),
-                _rank_text(ranks),
+                rank_text(ranks, every),
                 _predicted_cell(config, any_row.unit, study),
                 interval_cell(measured.predicted if measured else None, any_row.unit),
                 amount_cell(any_row.observed, any_row.unit),
@@ -53,42 +53,6 @@ def reconciliation(study: Study) -> Shown:
     return joined([table(*without_empty(headers, rows)), four_sides(study)])
 
 
-def four_sides(study: Study) -> Shown:
-    """Predicted, log, /server_info and NVML side by side, each cell with its source; where the engine contradicts
-    itself is said below."""
-    found = study.diagnosis.sides
-    if found is None or not found.rows:
-        return Shown("", "")
-    origin = study.record.origin
-    on = measured_words(study) if study.basis == "measured" else "from the configuration"
-    sampled = not study.record.replayed or any(side.nvml is not None for side in found.rows)
-    rows: list[list[Value]] = [
-        [
-            Cell(text=side.name.replace("_", " ") if side.name in TOTALS else side.name, title=_MEANINGS[side.name]),
-            side.rank or "all",
-            dataclasses.replace(interval_cell(side.predicted, side.unit), below=side.predicted_from),
-            *(_told_cell(told, side.unit) for told in (side.log, side.server_info)),
-            _told_cell(side.nvml, side.unit, unknown="not told" if sampled else "not sampled: a replay"),
-        ]
-        for side in found.rows
-    ]
-    headers = ["term", "rank", f"predicted ({on})"]
-    headers += [f"{name} ({origin})" for name in ("log", "/server_info", "NVML")]
-    shown = table(headers, rows, caption="From four sides: GiB per rank or counts, each with its source")
-    parts = [shown]
-    if found.deciding is not None:
-        least = found.of("free_before_loading", found.deciding).log
-        size = "" if least is None else f" ({format_gib(least.value)}, {origin})"
-        parts.append(paragraph(f"{found.deciding} has least free before loading{size}: the server goes by it."))
-    if found.not_sampled is not None and sampled:
-        parts.append(paragraph(f"NVML tells nothing of a rank: {found.not_sampled}."))
-    differ = (*found.disagreements, *study.diagnosis.pools.disagreements)
-    if not differ:
-        agreed = any(side.log is not None and side.server_info is not None for side in found.rows)
-        return joined([*parts, paragraph("The log and /server_info agree.")] if agreed else parts)
-    return joined([*parts, *(paragraph(f"The engine contradicts itself: {text}.", tone="bad") for text in differ)])
-
-
 def _predicted_cell(row: Row | None, unit: str, study: Study) -> Cell:
     """What is left beside an emulated budget is compared on the larger card, which it says."""
     cell = interval_cell(row.predicted if row else None, unit)
@@ -96,18 +60,6 @@ def _predicted_cell(row: Row | None, unit: str, study: Study) -> Cell:
         return cell
     emulation = study.diagnosis.budgets["config"].emulation
     return cell if emulation is None else dataclasses.replace(cell, below=f"on the {emulation.host} that is there")
-
-
-def _told_cell(told: Told | None, unit: str, *, unknown: str = "not told") -> Cell:
-    if told is None:
-        return Cell(text=unknown, tone="muted")
-    return dataclasses.replace(amount_cell(told.value, unit), below=told.source)
-
-
-def measured_words(study: Study) -> str:
-    """What a prediction on the measured basis rests on."""
-    budget = study.diagnosis.budgets.get("measured")
-    return f"from {budget.free.words}" if budget is not None else "from logged free memory"
 
 
 def _outside(row: Row) -> Cell:
@@ -150,11 +102,5 @@ def _grouped(rows: Iterable[Row]) -> list[list[Row]]:
     for (term, _), mine in per_rank.items():
         key = (term, mine[0].observed, *((row.basis, row.verdict, row.predicted) for row in mine))
         merged.setdefault(key, []).extend(mine)
-    return list(merged.values())
-
-
-def _rank_text(ranks: Sequence[str]) -> str:
-    named = [rank for rank in ranks if rank]
-    if not named:
-        return "all" if ranks else ""
-    return named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}" if len(named) > 2 else ", ".join(named)
+    terms = list(dict.fromkeys(term for term, _ in per_rank))
+    return sorted(merged.values(), key=lambda group: terms.index(group[0].term))

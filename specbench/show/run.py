@@ -18,8 +18,8 @@ from ..terms import LIMITS, Limit
 from ..units import counted
 from .figures import amount_cell, interval_cell, verdict_words
 from .gpu_use import still_held
-from .reconciliation import measured_words
 from .shown import Cell, Shown, Value, banner, joined, paragraph, table
+from .sides import measured_words
 
 
 def headline(study: Study) -> Shown:
@@ -122,7 +122,16 @@ def _origin_words(record: RunRecord) -> str:
 
 def overview(study: Study) -> Shown:
     """The verdict and the table below it."""
-    return joined([headline(study), served_table(study), notes(study)])
+    return joined([headline(study), _of_the_server(study), served_table(study), notes(study)])
+
+
+def _of_the_server(study: Study) -> Shown:
+    """Of several ranks: that slots and tokens are no figures of one of them."""
+    budget, pools = study.diagnosis.budgets.get(study.basis), study.diagnosis.pools
+    if budget is None:
+        return Shown("", "")
+    said = budget.not_multiplied(pools.state_slots, pools.kv_tokens) or budget.predicted_not_multiplied
+    return paragraph(said) if said is not None else Shown("", "")
 
 
 def served_table(study: Study) -> Shown:
