@@ -107,7 +107,7 @@ def test_the_waterfall_tells_two_cards_apart_and_states_the_rest(steps: pd.DataF
 
 def test_of_several_ranks_the_waterfall_names_the_one_that_is_drawn(steps: pd.DataFrame, ax: Axes) -> None:
     plots.waterfall(steps.assign(rank="TP1"), ax=ax)
-    assert ax.get_xlabel() == "GiB of the card, of TP1, which has least"
+    assert ax.get_xlabel() == "GiB of the card, of TP1 (no rank has less)"
 
 
 def test_the_memory_of_a_host_is_not_called_a_cards(steps: pd.DataFrame, ax: Axes) -> None:

@@ -82,7 +82,7 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     place = "host's memory" if steps["place"].iloc[0] == "host" else "card"
     # Of several ranks the server goes by the one with least: its card is drawn.
     rank = steps["rank"].iloc[0]
-    whose = f"of {rank}, which has least" if rank else "per rank"
+    whose = f"of {rank} (no rank has less)" if rank else "per rank"
     ax.set_xlabel(f"GiB of the {place}, {whose}{_unexplained(steps, both, origin)}")
     legend_above(ax, [predicted_patch(), *([observed_patch(origin)] if both else [])], columns=2)
     return ax
