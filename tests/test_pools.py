@@ -189,3 +189,31 @@ def test_what_is_not_logged_is_none() -> None:
     (row,) = read(KV.format("TP0", 1000, "0.10", "0.10")).ranks
     assert (row.weights, row.state_slots, row.graphs, row.available, row.scratch_ssm) == (None,) * 5
     assert set(row.lines) == {"kv_tokens", "k", "v", "kv", "dtype", "label"}
+
+
+def of_lines(name: str, *, begin: int = 1, end: int | None = None, without: str = " no such line ") -> PoolReport:
+    """A recording's log from one of its lines to another, without the lines that contain a text."""
+    text = (RECORDS / name / "server.log").read_text().splitlines()[begin - 1 : end]
+    return read(*(line for line in text if without not in line))
+
+
+@pytest.mark.parametrize("begin", [35, 41, 42, 43, 44, 45, 46, 47])
+@pytest.mark.parametrize("end", [None, 49])
+def test_the_drafts_init_is_no_communication_of_the_target(begin: int, end: int | None) -> None:
+    """Lines 30, 31: the target's inits; 34 to 41: its loads; 46, 47: the draft's, "mem usage=0.00"; 49: it loads."""
+    assert of_lines("h200-tp2_dflash-8-full-card", begin=begin, end=end).communication == {}
+
+
+def test_a_ranks_init_counts_when_its_target_is_loaded_next() -> None:
+    name = "h200-tp2_dflash-8-full-card"
+    assert of_lines(name, begin=27).communication == {"TP0": gib(1.07), "TP1": gib(1.07)}
+    assert of_lines(name, begin=31).communication == {"TP1": gib(1.07)}
+    assert of_lines(name, begin=27, end=35).communication == {"TP1": gib(1.07)}  # TP0 begins to load in line 36
+    assert of_lines(name, begin=27, end=33).communication == {}
+    assert of_lines(name, without="TP1] Init torch distributed ends. elapsed=2.10").communication == {"TP0": gib(1.07)}
+
+
+def test_an_init_before_a_draft_of_a_plain_class_is_not_the_targets() -> None:
+    draft = ("Init torch distributed ends. elapsed=0.00 s, mem usage=0.00 GB", "Load weight begin. avail mem=88.05 GB")
+    loaded = "Load weight end. elapsed=0.01 s, type=Qwen3ForCausalLM, avail mem=84.68 GB, mem usage=3.38 GB."
+    assert read(*draft, loaded).communication == {}

@@ -68,14 +68,22 @@ def report(log: ServerLog, server_info: Mapping[str, Any] | None = None) -> Pool
 
 
 def distributed_inits(log: ServerLog) -> dict[str, Notice]:
-    """Rank -> the line that ends the distributed init of its target. A draft's own comes after a load and took nothing:
-    in a log that begins there it is no figure of the target."""
+    """Rank -> the line that ends the distributed init of its target: what that rank loads next is the target.
+
+    A draft's own init takes nothing, which is no figure of the target. Where a log lacks its beginning, what is loaded
+    is not always known to be a draft (a plain class, a load that did not end): there an init that took nothing is
+    not the target's either.
+    """
     found: dict[str, Notice] = {}
     for notice in log.notices:
-        if notice.kind == "distributed_ready" and notice.rank not in found:
-            loaded = [load.line for load in log.weights if load.rank == notice.rank and load.line < notice.line]
-            if not loaded:
-                found[notice.rank] = notice
+        if notice.kind != "distributed_ready" or notice.rank in found:
+            continue
+        loads = sorted((load for load in log.weights if load.rank == notice.rank), key=lambda load: load.line)
+        if not loads or loads[0].line < notice.line or loads[0].role != "target":
+            continue
+        begins = log.server_args_line is not None and log.server_args_line < notice.line
+        if begins or notice.values["used"].bytes > 0:
+            found[notice.rank] = notice
     return found
 
 
