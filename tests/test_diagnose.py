@@ -9,7 +9,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_log, of_path, of_record
 from specbench.diagnose.document import to_document
 from specbench.errors import ConfigError, LogFormatError, RecordError
@@ -379,3 +381,49 @@ def test_a_folder_of_records_names_the_first(tmp_path: Path) -> None:
         f"{tmp_path}: no record itself; it holds 2 records, the first is a b.\n"
         f"Name one of them: specbench diagnose '{tmp_path / 'a b'}'"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out", "rows"),
+    [
+        (
+            "h200-tp2_dflash-8-full-card",
+            ("TP1] Init torch distributed ends. elapsed=2.10",),
+            {"communication": "1.07 (TP0; TP1 not logged) ·", "free before loading": "138.21 ·"},
+        ),
+        (
+            "tp4_dflash_r8",
+            ("Load weight begin. avail mem=137.99", "TP1] Memory pool end. avail mem=67.21"),
+            {
+                "free after its pools": "78.40 to 78.64 67.21 to 67.45",
+                "communication": "1.06 (TP3) to 1.30 (TP1) ·",
+                "free before loading": "138.03 (TP0) to 138.22 (TP3) ·",
+                "TP1, TP2": "not logged",
+                "TP1 not": "logged",
+            },
+        ),
+    ],
+)
+def test_a_figure_of_some_ranks_is_not_shown_as_that_of_all(
+    tmp_path: Path, name: str, left_out: tuple[str, ...], rows: dict[str, str]
+) -> None:
+    lines = (RECORDS / name / "server.log").read_text().splitlines(keepends=True)
+    log = tmp_path / "server.log"
+    log.write_text("".join(line for line in lines if not any(text in line for text in left_out)))
+    found = of_path(log)
+    console = Console(width=80, file=io.StringIO())
+    render(found, console)
+    printed = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+    for title, cells in rows.items():
+        assert f"{title} {cells}" in printed
+
+
+def test_free_memory_of_some_ranks_is_not_what_the_server_went_by(tmp_path: Path) -> None:
+    """TP1 and TP2, which had least (137.99), logged nothing before loading: TP0's 138.03 decided nothing."""
+    lines = (RECORDS / "tp4_dflash_r8" / "server.log").read_text().splitlines(keepends=True)
+    log = tmp_path / "server.log"
+    log.write_text("".join(line for line in lines if "Load weight begin. avail mem=137.99" not in line))
+    found = of_path(log)
+    assert set(found.budgets) == {"config"}
+    assert {row.verdict for row in found.reconciliation.rows if row.term == "slack"} == {"not predicted"}
+    assert to_document(found)["free"]["deciding_rank"] is None

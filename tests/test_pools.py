@@ -217,3 +217,13 @@ def test_an_init_before_a_draft_of_a_plain_class_is_not_the_targets() -> None:
     draft = ("Init torch distributed ends. elapsed=0.00 s, mem usage=0.00 GB", "Load weight begin. avail mem=88.05 GB")
     loaded = "Load weight end. elapsed=0.01 s, type=Qwen3ForCausalLM, avail mem=84.68 GB, mem usage=3.38 GB."
     assert read(*draft, loaded).communication == {}
+
+
+def test_the_deciding_rank_is_known_when_all_ranks_logged_their_free_memory() -> None:
+    """138.03, 137.99, 137.99 and 138.22 before loading: without those of TP1 and TP2 the least is not among them."""
+    assert report("tp4_dflash_r8").deciding_rank == "TP1"
+    found = of_lines("tp4_dflash_r8", without="Load weight begin. avail mem=137.99")
+    assert found.pre == {"TP0": gib(138.03), "TP3": gib(138.22)}
+    assert (found.deciding_rank, found.least(found.pre), found.least(found.post)) == (None, None, gib(123.80))
+    assert report("dflash_r8").deciding_rank == ""
+    assert of_lines("dflash_r8", without="Load weight begin").deciding_rank is None

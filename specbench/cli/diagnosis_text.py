@@ -5,7 +5,7 @@ Log text is untrusted: it is printed as `rich.text.Text`, never as markup.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -129,12 +129,29 @@ def _pools(diagnosis: Diagnosis) -> Table:
 
 
 def _least_and_most(free: Mapping[str, Quantity], ranks: list[RankPools]) -> str:
-    """Of the target's ranks: '137.99 (TP1) to 138.22 (TP3)'."""
-    known = [(free[pools.rank], pools.rank) for pools in ranks if pools.role == "target" and pools.rank in free]
+    """Of the target's ranks: '137.99 (TP1) to 138.22 (TP3)', '1.07 (TP0; TP1 not logged)'."""
+    return "·" if ranks[0].role == "draft" else _over_ranks({pools.rank: free.get(pools.rank) for pools in ranks})
+
+
+def _over_ranks(sizes: Mapping[str, Quantity | None], *, named: bool = True) -> str:
+    """The least and the most, with their ranks; in a line of its own that the others logged none."""
+    known = {rank: size for rank, size in sizes.items() if size is not None}
     if not known:
         return "·"
-    (least, low), (most, high) = min(known, key=lambda one: one[0].bytes), max(known, key=lambda one: one[0].bytes)
-    return _size(least) if least == most else f"{_size(least)} ({low}) to {_size(most)} ({high})"
+    low, high = min(known, key=lambda rank: known[rank].bytes), max(known, key=lambda rank: known[rank].bytes)
+    silent = _named([rank for rank in sizes if rank not in known])
+    if known[low] == known[high]:
+        return f"{_size(known[low])} ({_named(known)}; {silent} not logged)" if silent else _size(known[low])
+    least, most = (f"{_size(known[rank])}{f' ({rank})' if named else ''}" for rank in (low, high))
+    return f"{least} to {most}\n{silent} not logged" if silent else f"{least} to {most}"
+
+
+def _named(ranks: Collection[str]) -> str:
+    return ", ".join(ranks) if len(ranks) < 4 else f"{len(ranks)} ranks"
+
+
+def _free(ranks: list[RankPools]) -> str:
+    return _over_ranks({pools.rank: pools.available for pools in ranks}, named=False)
 
 
 def _grouped(ranks: tuple[RankPools, ...]) -> list[list[RankPools]]:
@@ -147,11 +164,6 @@ def _grouped(ranks: tuple[RankPools, ...]) -> list[list[RankPools]]:
         else:
             groups.append([pools])
     return groups
-
-
-def _free(ranks: list[RankPools]) -> str:
-    sizes = sorted({_size(pools.available) for pools in ranks})
-    return sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 
 def _ranks(ranks: list[RankPools]) -> str:

@@ -198,6 +198,17 @@ class PoolReport:
     communication: Mapping[str, Quantity] = field(default_factory=dict)  # rank -> taken by the distributed init
 
     @property
-    def deciding_rank(self) -> str:
+    def deciding_rank(self) -> str | None:
         """The rank with the least free memory before loading: the solver takes its figure for all."""
-        return min(self.pre, key=lambda rank: (self.pre[rank].bytes, rank), default="")
+        return self.rank_with_least(self.pre)
+
+    def rank_with_least(self, free: Mapping[str, Quantity]) -> str | None:
+        """None as soon as one rank that has pools logged no figure: it may be the one."""
+        if any(pools.rank not in free for pools in self.ranks):
+            return None
+        return min(free, key=lambda rank: (free[rank].bytes, rank), default=None)
+
+    def least(self, free: Mapping[str, Quantity]) -> Quantity | None:
+        """The figure of that rank."""
+        rank = self.rank_with_least(free)
+        return None if rank is None else free[rank]

@@ -7,8 +7,6 @@ when the log has no free memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
@@ -16,7 +14,6 @@ from ..engines.contract import PoolReport
 from ..engines.sglang.offsets import measured_free
 from ..reading.freeread import MeasuredOffsets
 from ..terms import Basis
-from ..units import Quantity
 
 
 def budgets(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None = None) -> dict[Basis, MemoryBudget]:
@@ -33,7 +30,7 @@ def logged_free(config: RunConfig, report: PoolReport, read: MeasuredOffsets | N
     has no such lines."""
     if read is not None:
         return read.free
-    pre, post = _least(report.pre.values()), _least(report.post.values())
+    pre, post = report.least(report.pre), report.least(report.post)
     if pre is None or post is None:
         return None
     return measured_free(
@@ -62,7 +59,3 @@ def passed(config: RunConfig, report: PoolReport) -> float | None:
     """The fraction on the command line of a server that emulates a smaller card, as its log shows it; else None."""
     fraction = report.requested.get("mem_fraction_static")
     return fraction if config.gpu.emulate is not None and isinstance(fraction, float) else None
-
-
-def _least(quantities: Iterable[Quantity]) -> Quantity | None:
-    return min(quantities, key=lambda quantity: quantity.bytes, default=None)

@@ -92,7 +92,9 @@ def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Ro
             prediction = budget.terms.get(term)
             predicted = prediction.bytes if prediction else None
             if term == "slack" and predicted is not None:
-                predicted = _shifted(predicted, _surplus(report, rank) + _larger_card(basis, budget))
+                surplus = _surplus(report, rank)
+                more = None if surplus is None else surplus + _larger_card(basis, budget)
+                predicted = None if more is None else _shifted(predicted, more)
             seen = observed_term(term, target, draft)
             if term == "slack" and not _stands(budget, draft):
                 seen = Seen()
@@ -164,11 +166,12 @@ def _stands(budget: MemoryBudget, draft: RankPools | None) -> bool:
     return draft is not None and draft.kv is not None
 
 
-def _surplus(report: PoolReport, rank: str) -> int:
-    """How much more this rank has free than the rank that decides for all."""
-    if rank not in report.pre:
-        return 0
-    return report.pre[rank].bytes - min(quantity.bytes for quantity in report.pre.values())
+def _surplus(report: PoolReport, rank: str) -> int | None:
+    """How much more this rank has free than the rank that decides for all. None: which one decides is not known."""
+    least = report.least(report.pre)
+    if least is None:
+        return 0 if len({pools.rank for pools in report.ranks}) < 2 else None
+    return report.pre[rank].bytes - least.bytes if rank in report.pre else 0
 
 
 def _larger_card(basis: Basis, budget: MemoryBudget) -> int:
@@ -259,12 +262,11 @@ _LEADS: dict[Term | Limit, Limit] = {
 
 def _inputs(budget: MemoryBudget, report: PoolReport) -> str:
     """Free memory or weights, whichever of the two inputs missed by more."""
-    if not report.pre or not report.post:
+    pre, post = report.least(report.pre), report.least(report.post)
+    if pre is None or post is None:
         return "free memory or weights: not logged"
-    pre = min(quantity.bytes for quantity in report.pre.values())
-    post = min(quantity.bytes for quantity in report.post.values())
-    missed_pre = pre - budget.free.pre.point
-    missed_weights = (pre - post) - (budget.free.pre.point - budget.free.post.point)
+    missed_pre = pre.bytes - budget.free.pre.point
+    missed_weights = (pre.bytes - post.bytes) - (budget.free.pre.point - budget.free.post.point)
     if abs(missed_pre) >= abs(missed_weights):
         text = f"free memory: {gib(missed_pre):+z.2f} GiB against the GPU table's {format_gib(budget.free.pre.point)}"
     else:

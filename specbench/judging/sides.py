@@ -135,7 +135,7 @@ def sides(
 
 def _deciding(report: PoolReport) -> str | None:
     least = report.deciding_rank
-    return least if least and len({size.bytes for size in report.pre.values()}) > 1 else None
+    return least if least is not None and len({size.bytes for size in report.pre.values()}) > 1 else None
 
 
 def ranks_of(report: PoolReport) -> tuple[str, ...]:

@@ -96,8 +96,9 @@ def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
     capture = record.env.get("capture")
     if not isinstance(capture, Mapping) or not capture.get("memory_watched"):
         raise UnknownError("GPU memory was not sampled closely enough while the server started")
-    if not pools.pre or not pools.post:
-        raise UnknownError("the log does not print the free memory before and after loading")
+    logged_pre, logged_post = pools.least(pools.pre), pools.least(pools.post)
+    if logged_pre is None or logged_post is None:
+        raise UnknownError("the log does not print the free memory before and after loading of every rank")
     samples = record.gpu_samples()
     sampled = sorted({sample.gpu for sample in samples})
     gpus = {rank: gpu_of_rank(record, sampled, rank) for rank in pools.post}
@@ -112,8 +113,8 @@ def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
     return MeasuredOffsets(
         pre=pre,
         post=post,
-        logged_pre=min(pools.pre.values(), key=lambda quantity: quantity.bytes),
-        logged_post=min(pools.post.values(), key=lambda quantity: quantity.bytes),
+        logged_pre=logged_pre,
+        logged_post=logged_post,
         difference=difference,
         checked=checked,
         source=(

@@ -57,7 +57,7 @@ class Step:
 def steps(study: Study) -> tuple[Step, ...]:
     """From what was in use before loading to what is left. Terms that the configuration does not have are left out."""
     found = study.diagnosis
-    rank = found.pools.deciding_rank
+    rank = found.pools.deciding_rank or ""
     emulates = study.record.config.gpu.emulate is not None
     budget = found.budgets.get("config" if emulates else study.basis)
     observed: dict[str, int | None] = {
