@@ -22,6 +22,7 @@ from .architectures.hf import HfConfig, read_config
 from .architectures.pending import family_of, why
 from .configuration import yamltext
 from .errors import ConfigError, SpecError
+from .gpu_table import check_table
 from .layers import FullAttention, GatedDeltaNet, Layer, UnevenSplitError
 from .paths import DATA, exists, resolve, shortened
 from .units import GIB, MIB, Interval
@@ -34,9 +35,6 @@ _MODELS = DATA / "models"
 #: that were measured (an H200: 1.27 at TP1, 2.2 to 2.4 with NCCL), used for cards that were not.
 _GONE_ONE_GPU = (0.6, 1.2, 1.9)
 _GONE_SEVERAL_GPUS = (1.2, 2.2, 3.2)
-#: Keys of a row of free memory before loading, and of what communication takes there.
-_COMMUNICATION_KEYS = frozenset({"low", "point", "high", "source"})
-_FREE_KEYS = _COMMUNICATION_KEYS | {"versions", "communication_gib"}
 #: How far a card's total may be from the table's and still be that card.
 _SAME_TOTAL = 0.03
 
@@ -367,54 +365,39 @@ def load_gpu(name: str, key: str = "gpu.name") -> GpuSpec:
 
 @functools.cache
 def _gpus() -> dict[str, GpuSpec]:
-    rows = yamltext.written((DATA / "gpus.yaml").read_text(encoding="utf-8"))
+    rows = yamltext.read_mapping(DATA / "gpus.yaml", expected="a row per card")
+    check_table(rows)
     return {name: _gpu(name, row) for name, row in rows.items()}
 
 
 def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
-    try:
-        listed = {
-            int(ranks): tuple(map(_free, known if isinstance(known, list) else [known]))
+    total, idle = row["total_mib"], row.get("idle_free_mib")
+    return GpuSpec(
+        name=name,
+        title=row["title"],
+        card_bytes=None if total is None else total * MIB,
+        listed={
+            ranks: tuple(map(_free, known if isinstance(known, list) else [known]))
             for ranks, known in row.get("free_gib", {}).items()
-        }
-        total = row["total_mib"]
-        idle = row.get("idle_free_mib")
-        return GpuSpec(
-            name=name,
-            title=row["title"],
-            card_bytes=None if total is None else total * MIB,
-            listed=listed,
-            idle_free_bytes=None if idle is None else idle * MIB,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise SpecError(
-            f"data/gpus.yaml: {name}: {type(error).__name__}: {error}.\n"
-            "Expected title, total_mib and optionally free_gib: {ranks: {low, point, high, source}}, or a list of such "
-            "rows with versions; in such a row optionally communication_gib: {low, point, high, source}."
-        ) from None
+        },
+        idle_free_bytes=None if idle is None else idle * MIB,
+    )
 
 
 def _free(known: Mapping[str, Any]) -> FreeBeforeLoad:
-    if unknown := known.keys() - _FREE_KEYS:
-        raise ValueError(f"free_gib has the unknown key {min(unknown)!r}")
     communication = known.get("communication_gib")
-    source = str(known["source"])
     return FreeBeforeLoad(
         bytes=_interval(known),
-        source=source,
-        measured=source.startswith("measured"),
+        source=known["source"],
+        measured=known["source"].startswith("measured"),
         versions=frozenset(known.get("versions", ())),
         communication=None if communication is None else _communication(communication),
     )
 
 
 def _communication(known: Mapping[str, Any]) -> Communication:
-    if not isinstance(known, Mapping) or known.keys() != _COMMUNICATION_KEYS:
-        raise ValueError(f"communication_gib is {known!r:.90}")
-    found, source = _interval(known), str(known["source"])
-    if found.low <= 0:
-        raise ValueError("communication_gib is 0 or less; leave it out where it was not measured")
-    return Communication(bytes=found, source=source, measured=source.startswith("measured"))
+    source = known["source"]
+    return Communication(bytes=_interval(known), source=source, measured=source.startswith("measured"))
 
 
 def _interval(known: Mapping[str, Any]) -> Interval:

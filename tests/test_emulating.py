@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench import show
+from specbench import show, specs
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
@@ -176,6 +176,27 @@ def test_what_the_engine_takes_of_it_depends_on_the_number_of_gpus(ranks: int, o
     found = emulating(config, seen(*[round(79.1 * GIB)] * ranks, total=81_559 * MIB)).emulation
     assert found.host_free_bytes / GIB == pytest.approx(79.1 - own_gib + 0.003, abs=1e-6)
     assert found.host_source.endswith(words)
+
+
+@pytest.mark.parametrize("free", ["", ", free_gib: {2: {low: 138, point: 138.2, high: 139, source: a log}}"])
+def test_what_the_engine_takes_of_it_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: str) -> None:
+    """No card of the table was measured with that many GPUs."""
+    (tmp_path / "gpus.yaml").write_text(
+        f"h200: {{title: A, total_mib: 143771, idle_free_mib: 143152{free}}}\n"
+        "h100: {title: B, total_mib: 81559}\nl40s: {title: C, total_mib: 46068}\n"
+    )
+    monkeypatch.setattr(specs, "DATA", tmp_path)
+    specs._gpus.cache_clear()
+    try:
+        with pytest.raises(ConfigError) as caught:
+            emulating(run(gpu={"name": "h100", "emulate": "l40s"}), seen(round(79.1 * GIB), total=81_559 * MIB))
+    finally:
+        specs._gpus.cache_clear()
+    assert str(caught.value) == (
+        "gpu.emulate: what the engine's processes take of h100 before they load is not known: no card of "
+        "data/gpus.yaml has both idle_free_mib and free_gib for 1 GPU.\n"
+        "Add them to the row of h100, or leave gpu.emulate out."
+    )
 
 
 def test_without_a_fraction_the_default_of_the_emulated_card_is_passed() -> None:

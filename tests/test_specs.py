@@ -256,14 +256,10 @@ def test_communication_that_was_not_measured_is_unknown(name: str, ranks: int) -
 
 @pytest.fixture
 def gpu_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Two versions on two GPUs of one card, of which the older has `communication`."""
+    """A table of one card of 79.65 GiB: what `free_gib` says of two GPUs, or all of the text."""
 
-    def write(communication: str) -> None:
-        rows = "".join(
-            f'      - {{versions: ["{version}"], low: 70.0, point: 71.0, high: 72.0, source: "measured: log"{more}}}\n'
-            for version, more in (("0.5.16", ""), ("0.5.12", f", {communication}"))
-        )
-        text = f"card:\n  title: A card\n  total_mib: 81559\n  free_gib:\n    2:\n{rows}"
+    def write(rows: str, whole: bool = False) -> None:
+        text = rows if whole else f"card:\n  title: A card\n  total_mib: 81559\n  free_gib:\n    2: {rows}\n"
         (tmp_path / "gpus.yaml").write_text(text, encoding="utf-8")
 
     monkeypatch.setattr(specs, "DATA", tmp_path)
@@ -272,35 +268,166 @@ def gpu_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     specs._gpus.cache_clear()
 
 
+ROW = "low: 70.0, point: 71.0, high: 72.0, source: a log"
+
+
 def test_a_version_that_is_not_measured_promises_nothing_where_one_row_is_silent(
     gpu_table: Callable[[str], None],
 ) -> None:
-    gpu_table('communication_gib: {low: 1.0, point: 1.1, high: 1.2, source: "measured: a log"}')
+    taken = 'communication_gib: {low: 1.0, point: 1.1, high: 1.2, source: "measured: a log"}'
+    gpu_table(f'[{{versions: ["0.5.16"], {ROW}}}, {{versions: ["0.5.12"], {ROW}, {taken}}}]')
     card = load_gpu("card")
     assert card.free_before_load(2, "0.5.12").communication.bytes.point == round(1.1 * GIB)
     assert card.free_before_load(2, "0.5.16").communication is None
     assert card.free_before_load(2, "0.5.20").communication is None
 
 
+def test_a_row_without_versions_is_of_all_others(gpu_table: Callable[[str], None]) -> None:
+    gpu_table(f'[{{versions: ["0.5.16"], {ROW}}}, {{low: 60, point: 61, high: 62, source: "measured: another log"}}]')
+    card = load_gpu("card")
+    assert card.free_before_load(2, "0.5.16").bytes.point == 71 * GIB
+    other = card.free_before_load(2, "0.5.20")
+    assert (other.bytes.point, other.source, other.measured) == (61 * GIB, "measured: another log", True)
+
+
+SIZES = "low, point, high, source"
+VERSIONS = 'a list of versions in quotes, e.g. ["0.5.16"]'
+
+
 @pytest.mark.parametrize(
-    ("communication", "message"),
+    ("rows", "got", "expected"),
     [
-        ("communication_gib: 1.07", "communication_gib is 1.07"),
-        ("communication_gib: {low: 1.0, high: 1.2, source: a}", "communication_gib is {'low': 1.0, 'high': 1.2, 's"),
-        ("communication_gib: {low: 1.0, point: 1.3, high: 1.2, source: a}", "interval out of order"),
-        ("communication_gib: {low: 0, point: 0, high: 0, source: a}", "communication_gib is 0 or less; leave it out"),
-        ("comunication_gib: {low: 1, point: 1, high: 1, source: a}", "free_gib has the unknown key 'comunication_gib'"),
+        ("", "got None (nothing)", f"{{{SIZES}}}, or a list of such rows with versions"),
+        ("[]", "got [] (a list)", f"{{{SIZES}}}, or a list of such rows with versions"),
+        ("[abc]", "got 'abc' (text)", f"a mapping of {SIZES}"),
+        ("7", "got 7 (a whole number)", f"{{{SIZES}}}, or a list of such rows with versions"),
+        ("{low: 1, point: 2, high: 3}", "source: missing", SIZES),
+        ("{low: 1, point: x, high: 3, source: a}", "point: got 'x' (text)", "GiB, a number above 0"),
+        ("{low: 1, point: true, high: 3, source: a}", "point: got True (true/false)", "GiB, a number above 0"),
+        ("{low: 1, point: 2, high: .inf, source: a}", "high: got inf (a number)", "GiB, a number above 0"),
+        ("{low: 0, point: 2, high: 3, source: a}", "low: got 0 (a whole number)", "GiB, a number above 0"),
+        (
+            "{low: 1, point: 4, high: 3, source: a}",
+            "got {'high': 3, 'low': 1, 'point': 4} (a mapping)",
+            "low <= point <= high",
+        ),
+        (
+            "{low: 1, point: 2, high: 80, source: a}",
+            "high: got 80 (a whole number)",
+            "at most the card's total: 79.65 GiB",
+        ),
+        ("{low: 1, point: 2, high: 3, source: 4}", "source: got 4 (a whole number)", "text"),
+        (f"[{{versions: '0.5.16', {ROW}}}]", "versions: got '0.5.16' (text)", VERSIONS),
+        (f"[{{versions: [0.5], {ROW}}}]", "versions: got 0.5 (a number)", VERSIONS),
+        (f"[{{versions: ['0.5'], {ROW}}}]", "versions: got '0.5' (text)", VERSIONS),
+        (f"[{{versions: [], {ROW}}}]", "versions: got [] (a list)", VERSIONS),
+        (f"[{{versions: , {ROW}}}]", "versions: got None (nothing)", VERSIONS),
+        (
+            f"[{{versions: ['0.5.16'], {ROW}}}, {{versions: ['0.5.12', '0.5.16'], {ROW}}}]",
+            "versions: got '0.5.16' (text)",
+            "each version in one row only, it is in an earlier one too",
+        ),
+        (
+            f"[{{versions: ['0.5.12'], {ROW}}}, {{versions: ['0.5.16'], {ROW}}}]",
+            "versions: got ['0.5.16'] (a list)",
+            "the newest versions first, these are newer than the row before",
+        ),
+        (
+            f"[{{{ROW}}}, {{versions: ['0.5.16'], {ROW}}}]",
+            "got {'high': 72.0, ",
+            "rows with versions before it: one with",
+        ),
+        (f"[{{{ROW}}}, {{{ROW}}}]", "got {'high': 72.0, ", "rows with versions before it: one without versions holds"),
+        (f"{{{ROW}, communication_gib: 1.07}}", "communication_gib: got 1.07 (a number)", f"a mapping of {SIZES}"),
+        (f"{{{ROW}, communication_gib: {{low: 1, high: 2, source: a}}}}", "communication_gib: point: missing", SIZES),
+        (
+            f"{{{ROW}, communication_gib: {{low: 0, point: 0, high: 0, source: a}}}}",
+            "communication_gib: low: got 0 (a whole number)",
+            "GiB, a number above 0; leave out what was not measured",
+        ),
+        (
+            f"{{{ROW}, communication_gib: {{low: 1, point: 1.1, high: 200, source: a}}}}",
+            "communication_gib: high: got 200 (a whole number)",
+            "at most the card's total less low: 9.65 GiB",
+        ),
     ],
 )
-def test_a_wrong_row_of_communication_is_two_lines(
-    gpu_table: Callable[[str], None], communication: str, message: str
+def test_a_wrong_row_of_the_gpu_table_is_two_lines(
+    gpu_table: Callable[[str], None], rows: str, got: str, expected: str
 ) -> None:
-    gpu_table(communication)
+    gpu_table(rows)
     with pytest.raises(SpecError) as caught:
         load_gpu("card")
     first, second = str(caught.value).splitlines()
-    assert first.startswith("data/gpus.yaml: card: ValueError: ") and message in first
-    assert "communication_gib: {low, point, high, source}" in second
+    assert first.startswith(f"data/gpus.yaml: card: free_gib: 2: {got}")
+    assert second.startswith(f"Expected {expected}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("card: 7", "data/gpus.yaml: card: got 7 (a whole number).\nExpected a mapping of title, total_mib."),
+        ("card: {total_mib: 81559}", "data/gpus.yaml: card: title: missing.\nExpected title, total_mib."),
+        (
+            "card: {title: A, total_mib: 80 GB}",
+            (
+                "data/gpus.yaml: card: total_mib: got '80 GB' (text).\n"
+                "Expected MiB as nvidia-smi shows, a whole number; null for a host."
+            ),
+        ),
+        (
+            "card: {title: A, total_mib: 81559, idle_free_mib: 90000}",
+            (
+                "data/gpus.yaml: card: idle_free_mib: got 90000 (a whole number).\n"
+                "Expected MiB, a whole number up to total_mib (81,559)."
+            ),
+        ),
+        (
+            "card: {title: A, total_mib: 81559, idle_mib: 81000}",
+            (
+                "data/gpus.yaml: card: 'idle_mib' (text): no such key (did you mean 'idle_free_mib'?).\n"
+                "Allowed here: title, total_mib, idle_free_mib, free_gib."
+            ),
+        ),
+        (
+            "card: {title: A, total_mib: 81559, free_gib: [1, 2]}",
+            (
+                "data/gpus.yaml: card: free_gib: got [1, 2] (a list).\n"
+                "Expected number of GPUs: {low, point, high, source}."
+            ),
+        ),
+        (
+            f"card: {{title: A, total_mib: 81559, free_gib: {{tp2: {{{ROW}}}}}}}",
+            "data/gpus.yaml: card: free_gib: got 'tp2' (text).\nExpected a number of GPUs as key: 1, 2, 4, ….",
+        ),
+        (
+            f"card: {{title: A, total_mib: 81559, idle_free_mib: 71680, free_gib: {{1: {{{ROW}}}}}}}",
+            (
+                "data/gpus.yaml: card: free_gib: 1: point: got 71.0 (a number).\n"
+                "Expected at most what the idle card has: 70.00 GiB."
+            ),
+        ),
+        (
+            f"card: {{title: A, total_mib: 81559, free_gib: {{1: {{{ROW}, comunication_gib: 1}}}}}}",
+            (
+                "data/gpus.yaml: card: free_gib: 1: 'comunication_gib' (text): no such key (did you mean "
+                "'communication_gib'?).\nAllowed here: low, point, high, source, versions, communication_gib."
+            ),
+        ),
+        (
+            f"card: {{title: A, total_mib: 81559, free_gib: {{1: {{{ROW}}}, 1: {{{ROW}}}}}}}",
+            (
+                "gpus.yaml: not valid YAML: key '1' is given twice (line 1, column 103).\n"
+                "Check indentation, colons and quotes there."
+            ),
+        ),
+    ],
+)
+def test_a_wrong_card_of_the_gpu_table_is_two_lines(gpu_table: Callable[..., None], text: str, message: str) -> None:
+    gpu_table(text, whole=True)
+    with pytest.raises((SpecError, ConfigError)) as caught:
+        load_gpu("card")
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("name", known_gpus())

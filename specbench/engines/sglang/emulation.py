@@ -103,15 +103,23 @@ def _host_free(host: GpuSpec, ranks: int, version: str, now: int | None) -> tupl
             return known.bytes.point, f"{table}; {format_gib(now)} free by NVML now, as on that card"
         words = f"{format_gib(now)} free by NVML now, {moved / MIB:+z.0f} MiB against the GPU table's card; {table}"
         return known.bytes.point + moved, words
-    own, words = _own(ranks, version)
+    own, words = _own(host, ranks, version)
     return now - own, f"{format_gib(now)} free by NVML now, less {format_gib(own)} that {words}"
 
 
-def _own(ranks: int, version: str) -> tuple[int, str]:
-    """By how much NVML shows more as free than the engine logs before it loads: its context, and the buffers for
-    communication. Of a card that was measured, the one that takes most."""
+def _own(host: GpuSpec, ranks: int, version: str) -> tuple[int, str]:
+    """By how much NVML shows more as free than the engine logs before it loads: its context, and what the distributed
+    init takes. Of a card that was measured, the one that takes most. ConfigError when none was."""
     cards = [(name, load_gpu(name).taken_before_load(ranks, version)) for name in known_gpus()]
-    own, number, name = max((*taken, name) for name, taken in cards if taken is not None)
+    measured = [(*taken, name) for name, taken in cards if taken is not None]
+    if not measured:
+        gpus = "1 GPU" if ranks == 1 else f"1 to {ranks} GPUs"
+        raise ConfigError(
+            f"gpu.emulate: what the engine's processes take of {host.name} before they load is not known: no card of "
+            f"data/gpus.yaml has both idle_free_mib and free_gib for {gpus}.\n"
+            f"Add them to the row of {host.name}, or leave gpu.emulate out."
+        )
+    own, number, name = max(measured)
     gpus = counted(number, "GPU")
     return own, f"the engine's processes take, as measured with {gpus} on {load_gpu(name).words}"
 
