@@ -85,8 +85,8 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """What the distributed init takes of a card, per rank: buffers for the communication between ranks. It is taken
-    before the free memory is read, so that memory is without it."""
+    """What the distributed init takes of a card, per rank, once the CUDA context stands: buffers, most of them for the
+    communication between ranks. It is taken before the free memory is read, so that memory is without it."""
 
     bytes: Interval  # over all ranks; the point is of the rank with least free memory
     source: str

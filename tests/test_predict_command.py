@@ -103,8 +103,8 @@ def test_what_communication_takes_is_told_beside_the_free_memory() -> None:
     """1.07 GiB on both ranks, as h200-tp2_dflash-8 logged."""
     text = " ".join(predict(STORY / "tp4-8.yaml", *ON_TWO_H200).stdout.split())
     assert (
-        "communication: 1.07 GiB (1.06 to 1.08) per rank are taken before that, by the distributed init, and are not "
-        "in the free memory; GPU table: measured: 13 starts log 1.07 on both ranks"
+        "communication: 1.07 GiB (1.06 to 1.08) per rank are taken before that, by the distributed init once the CUDA "
+        "context stands, and are not in the free memory; GPU table: measured: 13 starts log 1.07 on both ranks"
     ) in text
     found = json.loads(predict(STORY / "tp4-8.yaml", *ON_TWO_H200, "--json").stdout)["free"]["communication"]
     assert (found["bytes"], found["measured"]) == (round(1.07 * 2**30), True)

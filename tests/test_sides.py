@@ -17,11 +17,12 @@ from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines.sglang.server_info import read
-from specbench.judging.sides import Sides, sides
+from specbench.judging.sides import TOTALS, Sides, sides
 from specbench.reading.pools import report
 from specbench.reading.rank_gpus import Cards, cards
 from specbench.records.record import RunRecord
 from specbench.show.sides import rank_text
+from specbench.specs import load_gpu
 from specbench.studies.study import study
 from specbench.units import GIB, MIB, Interval
 
@@ -295,6 +296,14 @@ def test_what_nvml_saw_communication_take(name: str, rank: str, mib: int, open_m
     assert (row.nvml.value, row.nvml.tolerance) == (mib * MIB, open_mib * MIB)
     assert row.nvml.source.startswith(f"NVML, {source}")
     assert abs(row.nvml.value - row.log.value) <= row.nvml.tolerance + row.log.tolerance
+
+
+def test_the_context_stands_before_communication_is_taken() -> None:
+    """139.2855 GiB are free before the init, 0.51 less than on the idle card of the table (143,152 MiB)."""
+    source = found("h200-tp2_dflash-8").of("communication", "TP1").nvml.source
+    assert "139.2855 GiB free before the distributed init" in source
+    assert load_gpu("h200").idle_free_bytes / GIB - 139.2855 == pytest.approx(0.5114, abs=1e-4)
+    assert "once its CUDA context stands" in TOTALS["communication"]
 
 
 @pytest.mark.parametrize("name", ["dflash_r8", "tp4_dflash_r8", "h200_no-speculation-8"])

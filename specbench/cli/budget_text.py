@@ -120,8 +120,8 @@ def _communication(free: FreeMemory) -> str:
     if found is None:
         return f"what the distributed init takes before that was {free.communication_elsewhere}."
     return (
-        f"{_size(found.bytes)} per rank are taken before that, by the distributed init, and are not in the free "
-        f"memory; GPU table: {found.source}."
+        f"{_size(found.bytes)} per rank are taken before that, by the distributed init once the CUDA context stands, "
+        f"and are not in the free memory; GPU table: {found.source}."
     )
 
 

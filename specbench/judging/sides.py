@@ -40,8 +40,8 @@ Total = Literal[
 
 #: Bytes of a whole card (the first and the last two: of a rank), beside the terms.
 TOTALS: dict[Total, str] = {
-    "communication": "taken of its card by a rank's distributed init (buffers for the communication between ranks), "
-    "before the free memory of the next rows is read",
+    "communication": "taken of its card by a rank's distributed init once its CUDA context stands (buffers, most of "
+    "them for the communication between ranks), before the free memory of the next rows is read",
     "free_before_loading": "free on its card before a rank loads its weights; the server goes by the rank with least",
     "free_when_sized": "free on its card when a rank sizes its pools; the server goes by the rank with least",
     "before_start": "in use before the start: the driver's own, and others'; the baseline of the rows below",
