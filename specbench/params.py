@@ -97,15 +97,20 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
         raise ConfigError(
             f"{file.name}: campaign: got {shown(name)}.\nExpected a name of letters, digits and . _ + = -"
         )
-    about = data.get("about") or ""
+    about = _given(data, "about", "")
     if not isinstance(about, str):
         raise ConfigError(f"{file.name}: about: got {shown(about)}.\nExpected text: what the campaign is to show.")
-    base = _sections_of(data.get("base", {}), file, "base")
-    common = data.get("set") or {}
+    base = _sections_of(_given(data, "base", {}), file, "base")
+    common = _given(data, "set", {})
     if not isinstance(common, dict):
         raise ConfigError(
             f"{file.name}: set: got {shown(common)}.\n"
             "Expected SECTION.KEY: value, laid over the base of every point, e.g. parallel.tp_size: 2."
+        )
+    if "name" in common:
+        raise ConfigError(
+            f"{file.name}: set: name: got {shown(common['name'])}: it would name every point alike.\n"
+            "Give a point a name of its own: points: [{name: …}]; a base its name in its file."
         )
     runs: list[RunConfig] = []
     for where, changes in _points(data, file):
@@ -136,7 +141,7 @@ def dump_run(config: RunConfig) -> str:
 
 
 def _points(data: Mapping[str, Any], file: Path) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    matrix = data.get("matrix") or {}
+    matrix = _given(data, "matrix", {})
     if not isinstance(matrix, dict) or not all(isinstance(values, list) and values for values in matrix.values()):
         raise ConfigError(
             f"{file.name}: matrix: got {shown(matrix)}.\n"
@@ -152,7 +157,7 @@ def _points(data: Mapping[str, Any], file: Path) -> Iterable[tuple[str, Mapping[
         for values in itertools.product(*matrix.values()):
             point = dict(zip(matrix, values, strict=True))
             yield "matrix " + ", ".join(f"{key}={value}" for key, value in point.items()), point
-    points = data.get("points") or []
+    points = _given(data, "points", [])
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         raise ConfigError(f"{file.name}: points: got {shown(points)}.\nExpected a list of {{SECTION.KEY: value}}.")
     for number, point in enumerate(points, start=1):
@@ -167,6 +172,12 @@ def _sections_of(base: Any, file: Path, where: str) -> dict[str, Any]:
     if isinstance(base, dict):
         return base
     raise ConfigError(f"{file.name}: {where}: got {shown(base)}.\nExpected a run file, or its sections.")
+
+
+def _given(data: Mapping[str, Any], key: str, absent: Any) -> Any:
+    """What a campaign file says under a key; only null is the same as no such key."""
+    value = data.get(key)
+    return absent if value is None else value
 
 
 def _label(change: tuple[str, Any]) -> str:
@@ -205,7 +216,17 @@ def _with(
                 f"{where}: {dotted!r}: no section {section!r}{_meant(str(dotted), also)}.\n"
                 f"Sections: {listed(SECTIONS)}.{f' Beside SECTION.KEY: name, {listed(also)}.' if also else ''}"
             )
+        if whole := _whole(str(dotted), changes):
+            raise ConfigError(
+                f"{where}: {dotted!r} is given, and {whole!r} as a whole: one of them would be lost.\n"
+                f"Give single keys of {whole} only, or all of them in one mapping."
+            )
         if not dot:
+            if value is None and section not in ("name", "model"):
+                raise ConfigError(
+                    f"{where}: {section}: got {shown(value)}; expected a mapping (key: value).\n"
+                    f"Leave it out to change nothing, or write {section}: {{}} for the defaults of all its keys."
+                )
             result[section] = value
             continue
         holder = result.setdefault(section, {})
@@ -225,6 +246,13 @@ def _with(
         else:
             holder[key] = value
     return result
+
+
+def _whole(dotted: str, changes: Mapping[str, Any]) -> str | None:
+    """The mapping that a key is part of, when that is given too: parallel of parallel.tp_size."""
+    parts = dotted.split(".")
+    holders = (".".join(parts[:length]) for length in range(1, len(parts)))
+    return next((holder for holder in holders if holder in changes), None)
 
 
 def _meant(word: str, also: tuple[str, ...] = ()) -> str:

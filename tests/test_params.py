@@ -298,6 +298,73 @@ def test_what_is_set_for_all_points_lies_over_the_bases_and_under_the_points(wri
         load_campaign(write("campaign: both\nbase: base.yaml\nset: {tp_size: 2}\npoints: [{name: a}]\n"))
 
 
+@pytest.mark.parametrize("key", ["about", "set", "matrix", "points"])
+@pytest.mark.parametrize("value", ["false", "0", "''", "null"])
+def test_only_null_is_an_absent_key_of_a_campaign(write, key, value):
+    write(RUN.replace("name: x", "name: base"), "base.yaml")
+    rest = "matrix: {memory.max_running_requests: [4]}\n" if key != "matrix" else "points: [{name: a}]\n"
+    text = f"campaign: both\nbase: base.yaml\n{rest}{key}: {value}\n"
+    if value == "null" or (key, value) == ("about", "''"):
+        assert len(load_campaign(write(text)).runs) == 1
+        return
+    with pytest.raises(ConfigError, match=rf"^x\.yaml: {key}: got (False|0|'') \(.*\)\.\nExpected .*$"):
+        load_campaign(write(text))
+
+
+@pytest.mark.parametrize(
+    ("set_", "message"),
+    [
+        (
+            "{name: foo}",
+            (
+                "x.yaml: set: name: got 'foo' (text): it would name every point alike.\n"
+                "Give a point a name of its own: points: [{name: …}]; a base its name in its file."
+            ),
+        ),
+        (
+            "{parallel: null}",
+            (
+                "x.yaml: set: parallel: got None (nothing); expected a mapping (key: value).\n"
+                "Leave it out to change nothing, or write parallel: {} for the defaults of all its keys."
+            ),
+        ),
+        (
+            "{memory.max_running_requests: 4, memory: {page_size: 64}}",
+            (
+                "x.yaml: set: 'memory.max_running_requests' is given, and 'memory' as a whole: one of them "
+                "would be lost.\n"
+                "Give single keys of memory only, or all of them in one mapping."
+            ),
+        ),
+        (
+            "{engine.args: {tokenizer-worker-num: 2}, engine.args.log-level: debug}",
+            (
+                "x.yaml: set: 'engine.args.log-level' is given, and 'engine.args' as a whole: one of them "
+                "would be lost.\n"
+                "Give single keys of engine.args only, or all of them in one mapping."
+            ),
+        ),
+    ],
+)
+def test_what_is_set_for_all_points_is_not_lost(write, set_, message):
+    write(RUN.replace("name: x", "name: base"), "base.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_campaign(write(f"campaign: both\nbase: base.yaml\nset: {set_}\npoints: [{{name: a}}]\n"))
+    assert str(caught.value) == message
+    if "name" in set_:
+        return
+    with pytest.raises(ConfigError) as caught:
+        load_campaign(write(f"campaign: both\nbase: base.yaml\npoints: [{set_}]\n"))
+    assert str(caught.value) == message.replace("x.yaml: set:", "x.yaml: point 1:")
+
+
+def test_an_override_is_not_lost_in_another(write):
+    with pytest.raises(ConfigError, match=r"^x\.yaml: --set: 'memory\.page_size' is given, and 'memory' as a whole"):
+        load_run(write(RUN), ["memory.page_size=64", "memory={max_running_requests: 4}"])
+    with pytest.raises(ConfigError, match=r"^x\.yaml: --set: speculative: got None \(nothing\)"):
+        load_run(write(RUN), ["speculative=null"])
+
+
 def test_a_matrix_is_the_product_and_points_are_added(write):
     write(RUN.replace("name: x", "name: base"), "base.yaml")
     write(RUN.replace("name: x", "name: other"), "other.yaml")
