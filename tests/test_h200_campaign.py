@@ -7,17 +7,15 @@ itself (or, where NVML could not tell, from the log's figures and the known offs
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from specbench.campaign.bill import bill
 from specbench.host.gpu_use import verdict
 from specbench.params import load_campaign
-from specbench.paths import DATA
 from specbench.reading.freeread import measured_offsets
 from specbench.reading.offset_rows import offset_rows
 from specbench.show.gpu_use import gpu_use
 from specbench.units import GIB, MIB, Interval
-from tests.recorded_campaign import ROOT, Recorded
+from tests.recorded_campaign import ROOT, Recorded, row_of_the_offsets_table
 
 #: Bytes of a token: KV of 16 layers, and of 5 more in a DFLASH draft or 1 in the model's own (NEXTN).
 TOKEN = {"none": 65_536, "DFLASH": 86_016, "NEXTN": 69_632}
@@ -115,15 +113,8 @@ def test_where_it_is_not_known_exactly_or_not_at_all() -> None:
 def test_the_offsets_table_has_what_these_starts_measured() -> None:
     told = offset_rows(opened(name) for name in LOGGED)
     assert told.without == (("h200_no-speculation-8", SPARSE),)
-    table = yaml.safe_load((DATA / "offsets.yaml").read_text(encoding="utf-8"))["rows"]
     for row in (proposal.row for proposal in told.proposals):
-        (known,) = [
-            one
-            for one in table
-            if {*row["versions"]} <= {*one["versions"]}
-            and {*row["algorithms"]} <= {*one["algorithms"]}
-            and (one["tp"], one["gpu"], one["logged"]) == (1, "h200", row["logged"])
-        ]
+        known = row_of_the_offsets_table(row)
         assert (known["pre"], known["post"], known["exact"]) == (row["pre"], row["post"], True)
         assert known["source"].startswith("measured by NVML in h200_")
 
@@ -176,11 +167,7 @@ def test_what_is_found_about_them() -> None:
 
 @pytest.mark.parametrize("name", LOGGED)
 def test_records_are_small_and_name_no_folder_of_a_person(name: str) -> None:
-    record = opened(name)
-    assert sum(file.stat().st_size for file in record.folder.iterdir()) < 250_000
-    assert record.command()[0] == record.config.engine.python == "/srv/venv/bin/python3"
-    assert record.env["imported"]["from"] == name
-    assert "imported from a record of another machine" in record.status.notes[-1]
+    STARTS.is_small_and_names_no_folder_of_a_person(name)
 
 
 def test_every_start_found_the_memory_as_the_first_did() -> None:
@@ -214,11 +201,7 @@ def test_the_memory_was_back_after_every_start_but_one_that_was_read_too_soon() 
 
 @pytest.mark.parametrize("name", sorted(set(LOGGED) - {"story-8"}))
 def test_the_prefix_cache_was_flushed_before_every_measured_step(name: str) -> None:
-    status = opened(name).status
-    steps = {trace.step for trace in opened(name).requests() if trace.phase == "measured"}
-    assert steps and set(status.flushes) >= steps
-    assert all(status.flushes[step].startswith("HTTP 200") for step in steps)
-    assert all(status.caches[step].flushed for step in steps)
+    STARTS.was_flushed_before_every_measured_step(name)
 
 
 def test_an_emulated_budget_is_told_and_the_full_card_is_not() -> None:

@@ -7,14 +7,12 @@ itself; "config" from the configuration alone.
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from specbench.engines.contract import RankPools
-from specbench.paths import DATA
 from specbench.reading.freeread import measured_offsets
 from specbench.reading.offset_rows import offset_rows
 from specbench.units import GIB, MIB, Interval, Quantity
-from tests.recorded_campaign import Recorded
+from tests.recorded_campaign import Recorded, row_of_the_offsets_table
 
 STARTS = Recorded("h200-tp2")
 ONE_GPU = Recorded("h200")
@@ -142,17 +140,10 @@ def test_a_rank_has_half_of_the_state_and_two_of_the_four_kv_heads(name: str, ra
 def test_the_offsets_table_has_what_these_starts_measured() -> None:
     told = offset_rows(STARTS.opened(name) for name in LOGGED)
     assert told.without == ()
-    table = yaml.safe_load((DATA / "offsets.yaml").read_text(encoding="utf-8"))["rows"]
     rows = [proposal.row for proposal in told.proposals]
     assert len(rows) == 4
     for row in rows:
-        (known,) = [
-            one
-            for one in table
-            if {*row["versions"]} <= {*one["versions"]}
-            and {*row["algorithms"]} <= {*one["algorithms"]}
-            and (one["tp"], one["gpu"], one["logged"]) == (2, "h200", row["logged"])
-        ]
+        known = row_of_the_offsets_table(row)
         assert [known[key] for key in ("pre", "post", "beside")] == [row[key] for key in ("pre", "post", "beside")]
         assert known["source"].startswith("measured by NVML in h200-tp2_")
 
@@ -216,18 +207,14 @@ def test_both_cards_were_sampled_and_found_and_left_as_they_were(name: str) -> N
 
 @pytest.mark.parametrize("name", sorted(set(LOGGED) - set(CRASHED)))
 def test_the_prefix_cache_was_flushed_before_every_measured_step(name: str) -> None:
-    status = STARTS.opened(name).status
-    steps = {trace.step for trace in STARTS.opened(name).requests() if trace.phase == "measured"}
-    assert steps >= {"conc1-in1024", "conc8-in1024", "conc16-in1024"}
-    assert all(status.flushes[step].startswith("HTTP 200") for step in steps)
-    assert all(status.caches[step].flushed for step in steps)
-    assert not [trace.error for trace in STARTS.opened(name).requests() if trace.error]
+    STARTS.was_flushed_before_every_measured_step(name)
+    requests = STARTS.opened(name).requests()
+    assert {trace.step for trace in requests} >= {"conc1-in1024", "conc8-in1024", "conc16-in1024"}
+    assert not [trace.error for trace in requests if trace.error]
 
 
 @pytest.mark.parametrize("name", LOGGED)
 def test_records_are_small_and_name_no_folder_of_a_person(name: str) -> None:
-    record = STARTS.opened(name)
-    assert sum(file.stat().st_size for file in record.folder.iterdir()) < 250_000
-    assert record.command()[0] == record.config.engine.python == "/srv/venv/bin/python3"
-    assert record.env["imported"]["from"] == name
-    assert record.env["inherited_environment"]["NCCL_NVLS_ENABLE"] == "0"  # its buffers would come off what is free
+    STARTS.is_small_and_names_no_folder_of_a_person(name)
+    inherited = STARTS.opened(name).env["inherited_environment"]
+    assert inherited["NCCL_NVLS_ENABLE"] == "0"  # its buffers would come off what is free
