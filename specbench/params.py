@@ -117,6 +117,7 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
         point = dict(changes)
         sections = _sections_of(point.pop("params"), file, where) if "params" in point else base
         own_name = point.pop("name", None)
+        _refuse_loss(common, point, f"{file.name}: {where}")
         sections = _with(sections, common, f"{file.name}: set")
         changed = _with(sections, point, f"{file.name}: {where}", also=("params",))
         if own_name is None and point:
@@ -246,6 +247,17 @@ def _with(
         else:
             holder[key] = value
     return result
+
+
+def _refuse_loss(common: Mapping[str, Any], point: Mapping[str, Any], where: str) -> None:
+    """A point may give another value for a key that all points were given, but not drop keys by a whole section."""
+    for dotted, value in common.items():
+        whole = dotted if isinstance(value, dict) and dotted in point else _whole(str(dotted), point)
+        if whole:
+            raise ConfigError(
+                f"{where}: {whole!r} is given as a whole, and {dotted!r} in 'set': that would be lost.\n"
+                f"Give single keys of {whole} in the point, e.g. {whole}.KEY: value."
+            )
 
 
 def _whole(dotted: str, changes: Mapping[str, Any]) -> str | None:

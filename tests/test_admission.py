@@ -165,3 +165,17 @@ def test_a_value_of_the_flag_is_named() -> None:
         in finding.cause
     )
     assert said(changed(rb"min_free_slots_delay=None", b"min_free_slots_delay=1", running(7))) == {}
+
+
+def test_it_is_not_said_after_a_cause_that_it_does_not_complete(tmp_path: Path) -> None:
+    """A crash later in the same log is the main cause; fewer running than could has nothing to do with it."""
+    log = tmp_path / "server.log"
+    crash = (RECORDS / "h200-tp2_nextn-8" / "server.log").read_bytes()
+    tail = crash[crash.index(b"Scheduler hit an exception") - 28 :]
+    log.write_bytes((RECORDS / SHOWN / "server.log").read_bytes() + tail)
+    diagnosis = of_path(log)
+    assert diagnosis.main_finding is not None and diagnosis.main_finding.severity == "fatal"
+    assert found(log, "admission-delayed")
+    assert diagnosis.beside == ()
+    (of_record,) = of_path(RECORDS / SHOWN).beside
+    assert of_record.id == "admission-delayed"

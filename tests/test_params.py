@@ -520,3 +520,23 @@ def test_a_version_has_ascii_digits(write):
     text = RUN.replace("0.5.16", "٠.٥.١٦")
     with pytest.raises(ConfigError, match=r"engine\.version: .* is no version"):
         load_run(write(text))
+
+
+@pytest.mark.parametrize(
+    ("common", "point", "key"),
+    [
+        ("{parallel.tp_size: 2}", "{name: a, parallel: {dp_size: 1}}", "parallel.tp_size"),
+        (
+            "{engine.args.attention-backend: triton}",
+            "{name: a, engine.args: {random-seed: 1}}",
+            "engine.args.attention",
+        ),
+        ("{memory: {page_size: 64}}", "{name: a, memory: {max_running_requests: 4}}", "memory"),
+    ],
+)
+def test_a_point_cannot_drop_what_is_set_for_all(write, common: str, point: str, key: str) -> None:
+    write(RUN.replace("name: x", "name: base"), "base.yaml")
+    campaign = write(f"campaign: c\nbase: base.yaml\nset: {common}\npoints: [{point}]\n")
+    with pytest.raises(ConfigError, match="is given as a whole, and '" + key.replace(".", r"\.")) as raised:
+        load_campaign(campaign)
+    assert len(str(raised.value).splitlines()) == 2

@@ -227,3 +227,9 @@ def test_the_deciding_rank_is_known_when_all_ranks_logged_their_free_memory() ->
     assert (found.deciding_rank, found.least(found.pre), found.least(found.post)) == (None, None, gib(123.80))
     assert report("dflash_r8").deciding_rank == ""
     assert of_lines("dflash_r8", without="Load weight begin").deciding_rank is None
+
+
+def test_an_init_counts_when_the_server_died_before_it_loaded_anything() -> None:
+    """The log has its beginning, server_args in line 7, so no draft came first."""
+    name = "h200-tp2_dflash-8-full-card"
+    assert of_lines(name, end=33).communication == {"TP0": gib(1.07), "TP1": gib(1.07)}

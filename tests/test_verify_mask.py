@@ -169,3 +169,13 @@ def test_sizes_that_are_made_of_something_else_are_to_be_reported(pattern: bytes
     (finding,) = of_log(log.splitlines(keepends=True)).findings
     assert finding.id == "crashed-serving"
     assert REPORT in finding.cause and finding.remedies == ()
+
+
+def test_it_is_known_when_the_servers_own_warm_up_meets_it(tmp_path: Path) -> None:
+    """With one request at once the warm-up before "fired up" is the first full batch."""
+    log = tmp_path / "server.log"
+    log.write_bytes(b"\n".join(line for line in LOG.split(b"\n") if b"fired up" not in line))
+    (finding,) = of_path(log).findings
+    assert finding.id == "crashed-start"
+    assert finding.cause.startswith("A fault of the engine: the attention mask of its CUDA graphs is 128 entries")
+    assert [remedy.flags for remedy in finding.remedies] == ["--disable-cuda-graph"]

@@ -130,7 +130,7 @@ def _admit_at_once(case: Case) -> Remedy:
         verdict=None,
         note="admits each request at once, with a prefill for it alone: throughput may fall",
         changes_results=False,
-        decided_by=("model", "engine.version", "speculative.algorithm"),
+        decided_by=("model", "engine.version", "speculative.algorithm", "memory.max_running_requests"),
     )
 
 

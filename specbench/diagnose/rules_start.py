@@ -30,7 +30,7 @@ def failed(case: Case) -> tuple[Finding, ...]:
     after_ready = case.log.ready_line is not None and failure.line > case.log.ready_line
     finding_id = _id(failure, after_ready)
     evidence = (*_shortage_lines(case, finding_id), *_failure_lines(case, failure))
-    fault = known_fault(case, failure) if finding_id == "crashed-serving" else None
+    fault = known_fault(case, failure) if finding_id in ("crashed-serving", "crashed-start") else None
     wants_remedies = finding_id.startswith(("refused-", "out-of-memory")) and finding_id != "refused-unbalanced"
     return (
         Finding(
@@ -98,7 +98,7 @@ def _cause(case: Case, failure: Failure, finding_id: str, fault: KnownFault | No
             died = f"The server died while serving{_batch(case)}: {said}"
             return f"{died} ({TO_REPORT})" if fault is None else f"{fault.cause} {died}"
         case _:
-            return f"The server died while starting: {said}"
+            return f"{f'{fault.cause} ' if fault is not None else ''}The server died while starting: {said}"
 
 
 def _scratch(case: Case) -> str:

@@ -87,8 +87,12 @@ class Diagnosis:
 
     @property
     def beside(self) -> tuple[Finding, ...]:
-        """Further causes of what the main one leaves open, each with a clause to be said after it."""
-        return tuple(finding for finding in self.findings if finding is not self.main_finding and finding.beside)
+        """Further causes of what the main one leaves open, each with a clause to be said after it: that it is capped,
+        but not why even fewer ran."""
+        main = self.main_finding
+        if main is None or not main.id.startswith("capped-"):
+            return ()
+        return tuple(finding for finding in self.findings if finding is not main and finding.beside)
 
     @property
     def judged(self) -> bool:

@@ -68,7 +68,8 @@ def report(log: ServerLog, server_info: Mapping[str, Any] | None = None) -> Pool
 
 
 def distributed_inits(log: ServerLog) -> dict[str, Notice]:
-    """Rank -> the line that ends the distributed init of its target: what that rank loads next is the target.
+    """Rank -> the line that ends the distributed init of its target: what that rank loads next is the target,
+    or a log that has its beginning ends before anything is loaded.
 
     A draft's own init takes nothing, which is no figure of the target. Where a log lacks its beginning, what is loaded
     is not always known to be a draft (a plain class, a load that did not end): there an init that took nothing is
@@ -79,9 +80,9 @@ def distributed_inits(log: ServerLog) -> dict[str, Notice]:
         if notice.kind != "distributed_ready" or notice.rank in found:
             continue
         loads = sorted((load for load in log.weights if load.rank == notice.rank), key=lambda load: load.line)
-        if not loads or loads[0].line < notice.line or loads[0].role != "target":
-            continue
         begins = log.server_args_line is not None and log.server_args_line < notice.line
+        if not (loads or begins) or (loads and (loads[0].line < notice.line or loads[0].role != "target")):
+            continue
         if begins or notice.values["used"].bytes > 0:
             found[notice.rank] = notice
     return found
