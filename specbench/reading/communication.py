@@ -1,8 +1,8 @@
 """What the distributed init took of each rank's card, by NVML: its free memory before less its free memory after.
 
 In: a record, its log, and the samples of each rank's card. Out: an `Init` for each rank of which that is known. The log
-prints the same figure, rounded to 0.01 GiB; NVML's is exact, or leaves a few MiB open where
-memory moved as it was read.
+prints the same figure, rounded to 0.01 GiB; NVML's is exact, or leaves a few MiB open where memory moved
+as it was read.
 """
 
 from __future__ import annotations

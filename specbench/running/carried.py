@@ -18,8 +18,9 @@ from ..records.record import RunRecord
 from ..records.types import GpuSample, LogArrival, MetricSample
 from ..records.writer import RecordWriter
 
-#: Of env.json: how was watched, which GPUs the ranks have, and who held their memory before and after.
+#: Said in the record of such a replay.
 NOTE = "GPU samples, GPU memory, times of log lines and /metrics over time are those of the recording"
+#: Of env.json: how was watched, which GPUs the ranks have, and who held their memory before and after.
 _SECTIONS = ("capture", "gpu_telemetry", "gpu_memory", "gpu_memory_after", "server_gpus")
 
 
