@@ -23,7 +23,7 @@ from .architectures.pending import family_of, why
 from .configuration import yamltext
 from .errors import ConfigError, SpecError
 from .gpu_table import check_table
-from .layers import FullAttention, GatedDeltaNet, Layer, UnevenSplitError
+from .layers import KvLayer, Layer, StateLayer, UnevenSplitError
 from .paths import DATA, exists, resolve, shortened
 from .units import GIB, MIB, Interval
 from .versions import version_key
@@ -61,14 +61,14 @@ class ModelSpec:
     is_builtin_draft: bool = False  # the target's own multi-token head
 
     @property
-    def attention_layers(self) -> tuple[FullAttention, ...]:
+    def attention_layers(self) -> tuple[KvLayer, ...]:
         """The layers that keep KV."""
-        return tuple(layer for layer in self.layers if isinstance(layer, FullAttention))
+        return tuple(layer for layer in self.layers if isinstance(layer, KvLayer))
 
     @property
-    def state_layers(self) -> tuple[GatedDeltaNet, ...]:
+    def state_layers(self) -> tuple[StateLayer, ...]:
         """The layers that keep a state per request."""
-        return tuple(layer for layer in self.layers if isinstance(layer, GatedDeltaNet))
+        return tuple(layer for layer in self.layers if isinstance(layer, StateLayer))
 
     def weights_bytes(self, tp: int) -> Interval | None:
         """Bytes on one rank; None for a quantized checkpoint, whose tensors the config does not tell."""

@@ -67,7 +67,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
                 yield table
                 table = None  # the other layers share it
             yield from _attention(sizes, layer, decoder)
-        else:
+        elif isinstance(layer, GatedDeltaNet):
             yield from blocks.linear_attention(sizes, layer)
         yield from _feed_forward(sizes, decoder)
         yield from blocks.norms(sizes, 2)

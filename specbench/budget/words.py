@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..engines.sglang import arguments, verify_mask
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
+from ..layers import FullAttention, LatentAttention
 from ..specs import model_source
 from ..terms import Verdict
 from ..units import GIB, Interval, format_gib
@@ -106,8 +107,11 @@ def split(case: Case) -> str | None:
         return None
     whose = "the server" if workers == 1 else f"one of {workers} data-parallel workers"
     held = [f"1/{tp} of every slot's state"] if case.slot.layers else []
-    heads = sorted({layer.kv_heads for layer in resolved.target.attention_layers})
+    layers_with_kv = resolved.target.attention_layers
+    heads = sorted({layer.kv_heads for layer in layers_with_kv if isinstance(layer, FullAttention)})
     held += [_heads(count, tp) for count in heads]
+    if any(isinstance(layer, LatentAttention) for layer in layers_with_kv):
+        held.append("all of every token's latent vector")
     layers = " in its layers" if resolved.config.parallel.pp_size > 1 else ""
     return f"{whose}, not to be multiplied: each rank holds {' and '.join(held)}{layers}"
 

@@ -42,17 +42,14 @@ def scratch_rows(settings: Settings, pools: Pools) -> int:
     return (pools.slots if settings.rule.scratch_per_slot else pools.requests or 0) + 1
 
 
-def dedups_conv(settings: Settings) -> bool:
+def dedups_conv(settings: Settings, slot: Slot) -> bool:
     """Whether the convolution windows share columns: for a chain, where each node has one ancestor, on a GPU."""
-    return settings.rule.dedup_conv and settings.shape.topk <= 1 and not settings.on_cpu
+    return settings.rule.dedup_conv and settings.shape.topk <= 1 and not settings.on_cpu and slot.windows_overlap
 
 
 def scratch_conv_per_row(settings: Settings, slot: Slot) -> int:
     width = settings.shape.verify_width
-    if not dedups_conv(settings):
-        return slot.conv_bytes * width
-    kernel = settings.target.state_layers[0].kernel
-    return slot.conv_bytes // (kernel - 1) * (width + kernel - 2)
+    return slot.conv_bytes_overlapping(width) if dedups_conv(settings, slot) else slot.conv_bytes * width
 
 
 def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Allocation:
@@ -84,7 +81,7 @@ def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Alloca
             rows = scratch_rows(settings, pools)
             kind = "slots" if settings.rule.scratch_per_slot else "running requests"
             conv = scratch_conv_per_row(settings, slot)
-            how = "overlapping columns" if dedups_conv(settings) else "whole windows"
+            how = "overlapping columns" if dedups_conv(settings, slot) else "whole windows"
             shares["scratch_ssm"] = _rows(
                 kind, rows - 1, width * slot.ssm_bytes, f"{slot.layers} recurrent states of each of {width} tokens"
             )

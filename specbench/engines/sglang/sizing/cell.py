@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ....errors import SpecError
-from ....layers import FullAttention, GatedDeltaNet, Layer
+from ....layers import KvLayer, Layer, StateLayer
 from ....specs import ModelSpec
 from .contract import Rule
 
-_Kind = TypeVar("_Kind", FullAttention, GatedDeltaNet)
+_Kind = TypeVar("_Kind", KvLayer, StateLayer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,25 @@ class Cell:
 class Slot:
     """Bytes of one state slot, per rank and stage."""
 
-    layers: int  # linear layers on this stage
+    mine: tuple[StateLayer, ...]  # linear layers on this stage
+    tp: int
+    conv_itemsize: int
     conv_bytes: int  # all of them
     ssm_bytes: int
     charged_bytes: int  # p, as the solver takes it
+
+    @property
+    def layers(self) -> int:
+        return len(self.mine)
+
+    @property
+    def windows_overlap(self) -> bool:
+        """Whether the convolution windows of a chain can share columns in all layers."""
+        return all(layer.windows_overlap for layer in self.mine)
+
+    def conv_bytes_overlapping(self, windows: int) -> int:
+        """`windows` successive convolution windows that share columns, all layers, bytes."""
+        return sum(layer.conv_bytes_overlapping(self.tp, self.conv_itemsize, windows) for layer in self.mine)
 
 
 def cell(
@@ -51,7 +66,7 @@ def cell(
 
     SpecError for a target without full attention: it has no KV, and this engine's solver divides by its size.
     """
-    layers = _most(stage_layers(target.layers, pp), FullAttention)
+    layers = _most([[layer for layer in s if isinstance(layer, KvLayer)] for s in stage_layers(target.layers, pp)])
     if not layers:
         raise SpecError(
             f"model: {target.name} has no full-attention layer, so there is no KV pool to size.\n"
@@ -79,14 +94,16 @@ def cell(
 
 def slot(rule: Rule, target: ModelSpec, tp: int, pp: int, conv_itemsize: int, ssm_itemsize: int) -> Slot:
     """All zero for a model without state."""
-    mine = _most(stage_layers(target.layers, pp), GatedDeltaNet)
+    mine = _most([[layer for layer in s if isinstance(layer, StateLayer)] for s in stage_layers(target.layers, pp)])
     conv = sum(layer.conv_bytes(tp, conv_itemsize) for layer in mine)
     ssm = sum(layer.ssm_bytes(tp, ssm_itemsize) for layer in mine)
     whole = sum(
         layer.conv_bytes(tp, conv_itemsize) + layer.ssm_bytes(tp, ssm_itemsize) for layer in target.state_layers
     )
     return Slot(
-        layers=len(mine),
+        mine=tuple(mine),
+        tp=tp,
+        conv_itemsize=conv_itemsize,
         conv_bytes=conv,
         ssm_bytes=ssm,
         charged_bytes=conv + ssm if rule.largest_stage_only else whole,
@@ -105,6 +122,6 @@ def stage_layers(layers: Sequence[Layer], pp: int) -> list[Sequence[Layer]]:
     return [layers[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _most(stages: list[Sequence[Layer]], kind: type[_Kind]) -> list[_Kind]:
+def _most(stages: list[list[_Kind]]) -> list[_Kind]:
     """The layers of a kind on the stage that has most of them."""
-    return max(([layer for layer in stage if isinstance(layer, kind)] for stage in stages), key=len)
+    return max(stages, key=len)
