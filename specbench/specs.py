@@ -18,11 +18,11 @@ from typing import Any
 
 from .architectures import HOW_TO_ADD, architecture, dflash
 from .architectures.contract import Architecture
-from .architectures.hf import HfConfig, read_config
 from .architectures.pending import family_of, why
 from .configuration import yamltext
 from .errors import ConfigError, SpecError
 from .gpu_table import check_table
+from .hf import HfConfig, read_config
 from .layers import KvLayer, Layer, StateLayer, UnevenSplitError
 from .paths import DATA, exists, resolve, shortened
 from .units import GIB, MIB, Interval

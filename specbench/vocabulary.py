@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .architectures.hf import read_config
 from .configuration.config import RunConfig
 from .errors import ConfigError, SpecError
+from .hf import read_config
 from .paths import exists, resolve
 from .specs import shipped_folder
 

@@ -30,9 +30,21 @@ _UNKNOWN_SHARE = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A parameter or buffer on this rank."""
+    """A parameter or buffer on this rank. Equal by its bytes alone: the rest is for counting."""
 
     bytes: int
+    parameters: int = field(default=0, compare=False)  # the model's own numbers in it; 0: scales and buffers
+    module: str = field(default="", compare=False)  # model.layers.3.mlp.down_proj
+
+
+@dataclass(frozen=True, slots=True)
+class Repacked:
+    """A parameter that is built anew once all weights are read; the former one lies until then."""
+
+    before: int  # bytes
+    bytes: int
+    parameters: int = field(default=0, compare=False)
+    module: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +59,13 @@ class RotaryTable:
         return self.positions * self.dim * 4
 
 
-Part = Tensor | RotaryTable
+Part = Tensor | Repacked | RotaryTable
 
 
 def reserved(parts: Iterable[Part]) -> Interval:
     """Bytes that loading takes from the free memory of one rank, with the margin seen on real servers."""
     memory = _Allocator()
+    repacked: list[tuple[_Block, int]] = []
     for part in parts:
         if isinstance(part, RotaryTable):
             half = part.bytes // 2
@@ -60,8 +73,13 @@ def reserved(parts: Iterable[Part]) -> Interval:
             memory.take(part.bytes)
             for block in temporary:
                 memory.give_back(block)
+        elif isinstance(part, Repacked):
+            repacked.append((memory.take(part.before), part.bytes))
         else:
             memory.take(part.bytes)
+    for block, size in repacked:  # module by module, as process_weights_after_loading does
+        memory.take(size)
+        memory.give_back(block)
     total = memory.in_use_after_trim()
     margin = _UNKNOWN_BYTES + round(total * _UNKNOWN_SHARE)
     return Interval(max(0, total - margin), total, total + margin)

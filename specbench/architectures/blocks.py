@@ -7,86 +7,168 @@ split over the ranks, norms and routers are replicated, vocabularies are padded 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..layers import FullAttention, GatedDeltaNet, split
+from ..errors import SpecError
+from ..hf import HfConfig
+from ..layers import FullAttention, GatedDeltaNet, dtype_bytes, split
+from ..quantization import recipe
+from ..quantization.contract import Experts, Linear, Recipe
+from ..quantization.unquantized import NOT_QUANTIZED
 from ..weights import Part, RotaryTable, Tensor
-from .hf import HfConfig
 
 _VOCABULARY_ROUND = 64  # DEFAULT_VOCAB_PADDING_SIZE of SGLang's vocab_parallel_embedding.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What the blocks of a decoder share."""
+    """What the blocks of a decoder share, and where in the model a block stands.
+
+    `linear`, `experts` and `head` obey the checkpoint's quantization; `tensor` is never quantized.
+    """
 
     hidden: int
     itemsize: int  # bytes of one weight
     tp: int
+    recipe: Recipe = NOT_QUANTIZED
+    module: str = ""  # model.layers.3
+
+    def at(self, *names: str | int) -> Sizes:
+        """Further down: `sizes.at("mlp")` stands at model.layers.3.mlp."""
+        return replace(self, module=".".join(str(name) for name in (self.module, *names) if name != ""))
+
+    def unquantized(self) -> Sizes:
+        return replace(self, recipe=NOT_QUANTIZED)
 
     def tensor(self, *shape: int) -> Tensor:
         elements = 1
         for size in shape:
             elements *= size
-        return Tensor(elements * self.itemsize)
+        return Tensor(elements * self.itemsize, parameters=elements, module=self.module)
+
+    def linear(self, name: str, *outs: int, inp: int, whole_inp: int | None = None) -> Iterator[Part]:
+        """A projection on this rank: rows of each merged part, and columns. `name`: as SGLang calls it (qkv_proj).
+
+        `whole_inp`: columns over all ranks, where the columns are split.
+        """
+        module = self.at(name).module
+        yield from self.recipe.scheme(module, "linear").linear(
+            Linear(module=module, outs=outs, inp=inp, whole_inp=whole_inp or inp, itemsize=self.itemsize)
+        )
+
+    def experts(
+        self, number: int, whole_width: int, *, gated: bool = True, hidden: int | None = None
+    ) -> Iterator[Part]:
+        """Routed experts, each split over the ranks. UnevenSplitError where a width does not divide."""
+        module = self.at("experts").module
+        yield from self.recipe.scheme(module, "experts").experts(
+            Experts(
+                module=module,
+                number=number,
+                hidden=hidden or self.hidden,
+                width=split(whole_width, self.tp, "expert rows"),
+                whole_width=whole_width,
+                gated=gated,
+                itemsize=self.itemsize,
+            )
+        )
+
+
+def sizes(decoder: HfConfig, config: HfConfig, tp: int) -> Sizes:
+    """Of a model whose numbers stand in `decoder`, a section of `config` or `config` itself; it stands at `model`."""
+    dtype = decoder.text_or("dtype", None) or config.text_or("dtype", None)
+    dtype = dtype or decoder.text_or("torch_dtype", None) or config.text_or("torch_dtype", None)
+    found = recipe(config)
+    if found is None:
+        raise SpecError(
+            f"{config.where}quantization_config: the tensors of this method are not known.\n"
+            "Give the free memory that a log shows, or add the method under specbench/quantization/."
+        )
+    return Sizes(
+        hidden=decoder.integer("hidden_size"),
+        itemsize=dtype_bytes(dtype or "bfloat16", f"{decoder.where}dtype"),
+        tp=tp,
+        recipe=found,
+        module="model",
+    )
 
 
 def vocabulary(sizes: Sizes, words: int) -> Tensor:
-    """An embedding or a head over the vocabulary, split over the ranks."""
+    """An embedding over the vocabulary, split over the ranks."""
+    return sizes.at("embed_tokens").tensor(_words(sizes, words), sizes.hidden)
+
+
+def head(sizes: Sizes, words: int) -> Iterator[Part]:
+    """The output projection over the vocabulary, split over the ranks. Few methods quantize it."""
+    yield from sizes.recipe.scheme("lm_head", "head").linear(
+        Linear(
+            module="lm_head",
+            outs=(_words(sizes, words),),
+            inp=sizes.hidden,
+            whole_inp=sizes.hidden,
+            itemsize=sizes.itemsize,
+        )
+    )
+
+
+def _words(sizes: Sizes, words: int) -> int:
     padded = -(-words // _VOCABULARY_ROUND) * _VOCABULARY_ROUND
-    return sizes.tensor(-(-padded // sizes.tp), sizes.hidden)
+    return -(-padded // sizes.tp)
 
 
 def attention(
     sizes: Sizes, layer: FullAttention, heads: int, *, gated: bool, qk_norm: bool, input_size: int | None = None
 ) -> Iterator[Part]:
     """q, k, v in one projection (a gated attention projects the gate beside q), and the output projection."""
+    here = sizes.at("self_attn")
     mine = split(heads, sizes.tp, "attention heads")
     query = mine * layer.head_dim * (2 if gated else 1)
-    key_value = layer.kv_heads_per_rank(sizes.tp) * (layer.head_dim + layer.v_head_dim)
-    yield sizes.tensor(query + key_value, input_size or sizes.hidden)
-    yield sizes.tensor(mine * layer.v_head_dim, sizes.hidden)
+    key_value_heads = layer.kv_heads_per_rank(sizes.tp)
+    key, value = key_value_heads * layer.head_dim, key_value_heads * layer.v_head_dim
+    yield from here.linear("qkv_proj", query, key, value, inp=input_size or sizes.hidden)
+    yield from here.linear("o_proj", sizes.hidden, inp=mine * layer.v_head_dim, whole_inp=heads * layer.v_head_dim)
     if qk_norm:
-        yield sizes.tensor(layer.head_dim)
-        yield sizes.tensor(layer.head_dim)
+        yield here.at("q_norm").tensor(layer.head_dim)
+        yield here.at("k_norm").tensor(layer.head_dim)
 
 
 def linear_attention(sizes: Sizes, layer: GatedDeltaNet) -> Iterator[Part]:
     """Convolution, the two input projections, the decay parameters (float32 A_log), norm, output projection."""
+    here = sizes.at("linear_attn")
     values = split(layer.v_heads, sizes.tp, "linear value heads")
     channels = layer.conv_channels(sizes.tp)
-    yield sizes.tensor(channels, layer.kernel)
-    yield sizes.tensor(channels + values * layer.v_dim, sizes.hidden)
-    yield sizes.tensor(2 * values, sizes.hidden)
-    yield sizes.tensor(values)
-    yield Tensor(values * 4)
-    yield sizes.tensor(layer.v_dim)
-    yield sizes.tensor(values * layer.v_dim, sizes.hidden)
+    yield here.at("conv1d").tensor(channels, layer.kernel)
+    yield from here.linear("in_proj_qkvz", channels, values * layer.v_dim, inp=sizes.hidden)
+    yield from here.linear("in_proj_ba", values, values, inp=sizes.hidden)
+    yield here.at("dt_bias").tensor(values)
+    yield Tensor(values * 4, parameters=values, module=here.at("A_log").module)
+    yield here.at("norm").tensor(layer.v_dim)
+    yield from here.linear("out_proj", sizes.hidden, inp=values * layer.v_dim, whole_inp=layer.v_heads * layer.v_dim)
 
 
-def mlp(sizes: Sizes, intermediate: int) -> Iterator[Part]:
+def mlp(sizes: Sizes, intermediate: int, name: str = "mlp") -> Iterator[Part]:
     """Gate and up projection in one, and the down projection."""
+    here = sizes.at(name)
     mine = split(intermediate, sizes.tp, "MLP rows")
-    yield sizes.tensor(2 * mine, sizes.hidden)
-    yield sizes.tensor(mine, sizes.hidden)
+    yield from here.linear("gate_up_proj", mine, mine, inp=sizes.hidden)
+    yield from here.linear("down_proj", sizes.hidden, inp=mine, whole_inp=intermediate)
 
 
 def experts(sizes: Sizes, config: HfConfig) -> Iterator[Part]:
     """Routed experts (each split over the ranks), router, and the shared expert with its gate."""
+    here = sizes.at("mlp")
     number = config.integer("num_experts")
-    width = split(config.integer("moe_intermediate_size"), sizes.tp, "expert rows")
-    yield sizes.tensor(number, sizes.hidden)
-    yield sizes.tensor(number, 2 * width, sizes.hidden)
-    yield sizes.tensor(number, width, sizes.hidden)
+    yield here.at("gate").tensor(number, sizes.hidden)
+    yield from here.experts(number, config.integer("moe_intermediate_size"))
     shared = config.integer_or("shared_expert_intermediate_size", 0)
     if shared:
-        yield from mlp(sizes, shared)
-        yield sizes.tensor(sizes.hidden)
+        yield from mlp(here, shared, "shared_expert")
+        yield here.at("shared_expert_gate").tensor(sizes.hidden)
 
 
 def norms(sizes: Sizes, count: int) -> Iterator[Part]:
     for _ in range(count):
-        yield sizes.tensor(sizes.hidden)
+        yield sizes.at("norm").tensor(sizes.hidden)
 
 
 def rotary(config: HfConfig, head_dim: int) -> RotaryTable:
@@ -99,7 +181,7 @@ def rotary(config: HfConfig, head_dim: int) -> RotaryTable:
 def vision_tower(vision: HfConfig, itemsize: int, tp: int) -> Iterator[Part]:
     """The image encoder of Qwen3-VL and its kin: patches, blocks, merger. Projections are split, norms replicated."""
     width, inner = vision.integer("hidden_size"), vision.integer("intermediate_size")
-    sizes = Sizes(hidden=width, itemsize=itemsize, tp=tp)
+    sizes = Sizes(hidden=width, itemsize=itemsize, tp=tp, module="visual")
     patch = vision.integer("in_channels") * vision.integer("temporal_patch_size") * vision.integer("patch_size") ** 2
     yield sizes.tensor(width, patch)
     yield sizes.tensor(width)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..hf import HfConfig
 from ..layers import Layer
 from ..weights import Part
-from .hf import HfConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

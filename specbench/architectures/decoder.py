@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..layers import FullAttention, Layer, dtype_bytes
+from ..hf import HfConfig
+from ..layers import FullAttention, Layer
 from ..weights import Part
 from . import blocks
 from .contract import Architecture
-from .hf import HfConfig
 
 _EAGLE3_FEATURES = 3  # hidden states of a low, a middle and a high layer of the target
 
@@ -28,33 +28,34 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     decoder = text(config)
-    sizes = _sizes(decoder, tp)
+    sizes = blocks.sizes(decoder, config, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     yield from _stack(decoder, sizes)
     if not decoder.flag("tie_word_embeddings", False):
-        yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
+        yield from blocks.head(sizes, decoder.integer("vocab_size"))
 
 
 def eagle3_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     decoder = text(config)
-    sizes = _sizes(decoder, tp)
+    sizes = blocks.sizes(decoder, config, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     target_hidden = decoder.integer_or("target_hidden_size", sizes.hidden)
-    yield sizes.tensor(_EAGLE3_FEATURES * target_hidden, sizes.hidden)
+    yield sizes.at("fc").tensor(_EAGLE3_FEATURES * target_hidden, sizes.hidden)
     yield from _stack(decoder, sizes, input_size=2 * sizes.hidden)
-    yield blocks.vocabulary(sizes, decoder.integer_or("draft_vocab_size", decoder.integer("vocab_size")))
+    yield from blocks.head(sizes, decoder.integer_or("draft_vocab_size", decoder.integer("vocab_size")))
 
 
 def _stack(decoder: HfConfig, sizes: blocks.Sizes, input_size: int | None = None) -> Iterator[Part]:
     layer = _layer(decoder)
     qk_norm = decoder.text_or("model_type", "") == "qwen3"
     for number in range(decoder.layers("num_hidden_layers")):
+        here = sizes.at("layers", number)
         heads = decoder.integer("num_attention_heads")
-        yield from blocks.attention(sizes, layer, heads, gated=False, qk_norm=qk_norm, input_size=input_size)
+        yield from blocks.attention(here, layer, heads, gated=False, qk_norm=qk_norm, input_size=input_size)
         if number == 0:
             yield blocks.rotary(decoder, layer.head_dim)
-        yield from blocks.mlp(sizes, decoder.integer("intermediate_size"))
-        yield from blocks.norms(sizes, 2)
+        yield from blocks.mlp(here, decoder.integer("intermediate_size"))
+        yield from blocks.norms(here, 2)
     yield from blocks.norms(sizes, 1)
 
 
@@ -63,13 +64,6 @@ def _layer(decoder: HfConfig) -> FullAttention:
     head_dim = decoder.integer_or("head_dim", decoder.integer("hidden_size") // heads)
     return FullAttention(
         kv_heads=decoder.integer_or("num_key_value_heads", heads), head_dim=head_dim, v_head_dim=head_dim
-    )
-
-
-def _sizes(decoder: HfConfig, tp: int) -> blocks.Sizes:
-    dtype = decoder.text_or("dtype", None) or decoder.text_or("torch_dtype", None) or "bfloat16"
-    return blocks.Sizes(
-        hidden=decoder.integer("hidden_size"), itemsize=dtype_bytes(dtype, f"{decoder.where}dtype"), tp=tp
     )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..layers import FullAttention, Layer, dtype_bytes
+from ..hf import HfConfig
+from ..layers import FullAttention, Layer
 from ..weights import Part
 from . import blocks
 from .contract import Architecture
-from .hf import HfConfig
 
 
 def text(config: HfConfig) -> HfConfig:
@@ -26,22 +26,19 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    sizes = blocks.Sizes(
-        hidden=config.integer("hidden_size"),
-        itemsize=dtype_bytes(config.text_or("dtype", None) or "bfloat16", f"{config.where}dtype"),
-        tp=tp,
-    )
+    sizes = blocks.sizes(config, config, tp)
     heads = config.integer("num_attention_heads")
     for number, layer in enumerate(layers(config)):
         assert isinstance(layer, FullAttention)
-        yield from blocks.norms(sizes, 1)
-        yield from blocks.attention(sizes, layer, heads, gated=False, qk_norm=True)
+        here = sizes.at("layers", number)
+        yield from blocks.norms(here, 1)
+        yield from blocks.attention(here, layer, heads, gated=False, qk_norm=True)
         if number == 0:
             yield blocks.rotary(config, layer.head_dim)
-        yield from blocks.norms(sizes, 1)
-        yield from blocks.mlp(sizes, config.integer("intermediate_size"))
+        yield from blocks.norms(here, 1)
+        yield from blocks.mlp(here, config.integer("intermediate_size"))
     yield from blocks.norms(sizes, 2)
-    yield sizes.tensor(len(target_layers(config)), sizes.hidden, sizes.hidden)  # replicated
+    yield sizes.at("fc").tensor(len(target_layers(config)), sizes.hidden, sizes.hidden)  # replicated
 
 
 def target_layers(config: HfConfig) -> tuple[int, ...]:

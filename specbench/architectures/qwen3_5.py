@@ -7,13 +7,14 @@ loads its own copies of embedding and head and gives them back only after the po
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..errors import SpecError
-from ..layers import FullAttention, GatedDeltaNet, Layer, dtype_bytes
+from ..hf import HfConfig
+from ..layers import FullAttention, GatedDeltaNet, Layer
 from ..weights import Part, RotaryTable
 from . import blocks
 from .contract import Architecture
-from .hf import HfConfig
 
 
 def text(config: HfConfig) -> HfConfig:
@@ -55,25 +56,26 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     decoder = text(config)
-    sizes = _sizes(decoder, config, tp)
+    sizes = blocks.sizes(decoder, config, tp)
     vision = config.section_or_none("vision_config")
     if vision is not None:
         yield from blocks.vision_tower(vision, sizes.itemsize, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     table: RotaryTable | None = _rotary(decoder)
-    for layer in layers(config):
+    for number, layer in enumerate(layers(config)):
+        here = sizes.at("layers", number)
         if isinstance(layer, FullAttention):
             if table is not None:
                 yield table
                 table = None  # the other layers share it
-            yield from _attention(sizes, layer, decoder)
+            yield from _attention(here, layer, decoder)
         elif isinstance(layer, GatedDeltaNet):
-            yield from blocks.linear_attention(sizes, layer)
-        yield from _feed_forward(sizes, decoder)
-        yield from blocks.norms(sizes, 2)
+            yield from blocks.linear_attention(here, layer)
+        yield from _feed_forward(here, decoder)
+        yield from blocks.norms(here, 2)
     yield from blocks.norms(sizes, 1)
     if not tied(config):
-        yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
+        yield from blocks.head(sizes, decoder.integer("vocab_size"))
 
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
@@ -84,28 +86,22 @@ def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     """The head's rotary table is the target's: SGLang keeps one per geometry in a process."""
     decoder = text(config)
-    sizes = _sizes(decoder, config, tp)
-    yield sizes.tensor(2 * sizes.hidden, sizes.hidden)
+    sizes = replace(blocks.sizes(decoder, config, tp), module="mtp")
+    yield sizes.at("fc").tensor(2 * sizes.hidden, sizes.hidden)
     yield from blocks.norms(sizes, 3)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
-    for layer in draft_layers(config):
+    for number, layer in enumerate(draft_layers(config)):
         assert isinstance(layer, FullAttention)
-        yield from _attention(sizes, layer, decoder)
-        yield from _feed_forward(sizes, decoder)
-        yield from blocks.norms(sizes, 2)
-    yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
+        here = sizes.at("layers", number)
+        yield from _attention(here, layer, decoder)
+        yield from _feed_forward(here, decoder)
+        yield from blocks.norms(here, 2)
+    yield from blocks.head(sizes, decoder.integer("vocab_size"))
 
 
 def tied(config: HfConfig) -> bool:
     """Whether head and embedding are one tensor: the section with the decoder's numbers decides."""
     return text(config).flag("tie_word_embeddings", config.flag("tie_word_embeddings", False))
-
-
-def _sizes(decoder: HfConfig, config: HfConfig, tp: int) -> blocks.Sizes:
-    dtype = decoder.text_or("dtype", None) or config.text_or("dtype", None) or config.text_or("torch_dtype", None)
-    return blocks.Sizes(
-        hidden=decoder.integer("hidden_size"), itemsize=dtype_bytes(dtype or "bfloat16", f"{decoder.where}dtype"), tp=tp
-    )
 
 
 def _rotary(decoder: HfConfig) -> RotaryTable:

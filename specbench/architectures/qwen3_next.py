@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..hf import HfConfig
 from ..layers import Layer
 from ..weights import Part
 from . import qwen3_5
 from .contract import Architecture
-from .hf import HfConfig
 
 
 def _with_mtp(config: HfConfig) -> HfConfig:
