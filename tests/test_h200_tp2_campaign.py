@@ -87,13 +87,14 @@ def test_from_measured_free_memory_slots_and_requests_are_exact_and_tokens_are_t
 
 @pytest.mark.parametrize("name", LOGGED)
 def test_from_the_configuration_alone_it_is_close(name: str) -> None:
-    """0.5.12: its emulated budgets rested on a free-memory figure that was 0.0035 GiB too high."""
+    """What differs of emulated budgets is the fraction that was passed: it rested on a free-memory figure of the H200
+    that was too high, by 0.0034 GiB with 0.5.12: 0.75 × 93.503 / 138.2796 × 0.0034 GiB = 1.8 MB, 42 tokens."""
     _, _, resolved, _, slots, tokens = LOGGED[name]
     assert STARTS.predicted(name, "config", "state_slots").point == slots
     assert STARTS.predicted(name, "config", "running_requests").point == resolved
     found = STARTS.predicted(name, "config", "kv_tokens")
     assert found.contains(tokens)
-    assert abs(found.point - tokens) <= (25 if name in OLD else 2)
+    assert abs(found.point - tokens) <= (42 if name in OLD else 4)
 
 
 @pytest.mark.parametrize("name", LOGGED)

@@ -127,13 +127,20 @@ def _loaded(settings: Settings, weights: Interval, draft: Interval) -> Interval:
 
 
 def _emulated(settings: Settings, card: Interval, ranks: int) -> Interval:
-    """Of an emulated card the budget is what was chosen; unsure is only how much the real card has free."""
-    host = load_gpu(settings.config.gpu.name).free_before_load(ranks, settings.version).bytes
+    """Of an emulated card the budget is what was chosen; unsure is only how much the real card has free.
+
+    To the result the real card's offsets are added, as to any figure that it logs. The budget has the emulated card's,
+    so their difference is in it already.
+    """
+    name, tp = settings.config.gpu.name, settings.config.parallel.tp_size
+    host = load_gpu(name).free_before_load(ranks, settings.version).bytes
+    own, real = (known_offsets(settings.version, settings.algorithm, tp, one) for one in (settings.gpu.name, name))
+    point = card.point + own.pre.point - real.pre.point
     share = card.point / host.point
     return Interval(
-        card.point - round((host.point - host.low) * share),
-        card.point,
-        card.point + round((host.high - host.point) * share),
+        point - round((host.point - host.low) * share),
+        point,
+        point + round((host.high - host.point) * share),
     )
 
 

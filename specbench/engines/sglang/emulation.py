@@ -47,10 +47,11 @@ def emulation(
             "Leave gpu.emulate out, or name a smaller card."
         )
     ranks = config.parallel.tp_size * config.parallel.pp_size
-    offset = known_offsets(version, config.speculative.algorithm, config.parallel.tp_size, host.name).pre.point
-    small = card.free_before_load(ranks, version).bytes.point + offset
+    algorithm, tp = config.speculative.algorithm, config.parallel.tp_size
+    # A measured offset belongs to the figure that its own card logs: the smaller card does not get the larger one's.
+    small = card.free_before_load(ranks, version).bytes.point + known_offsets(version, algorithm, tp, card.name).pre.point
     logged, source = _host_free(host, ranks, version, free_now_bytes)
-    real = logged + offset
+    real = logged + known_offsets(version, algorithm, tp, host.name).pre.point
     if small > real and card.total_bytes <= host.total_bytes:
         raise ConfigError(
             f"gpu.emulate: {card.name} has {format_gib(small)} free before loading, of gpu.name, {host.name}, only "
