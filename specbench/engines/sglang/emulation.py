@@ -49,9 +49,10 @@ def emulation(
     ranks = config.parallel.tp_size * config.parallel.pp_size
     algorithm, tp = config.speculative.algorithm, config.parallel.tp_size
     # A measured offset belongs to the figure that its own card logs: the smaller card does not get the larger one's.
-    small = card.free_before_load(ranks, version).bytes.point + known_offsets(version, algorithm, tp, card.name).pre.point
+    own, real_own = (known_offsets(version, algorithm, tp, gpu.name).pre.point for gpu in (card, host))
+    small = card.free_before_load(ranks, version).bytes.point + own
     logged, source = _host_free(host, ranks, version, free_now_bytes)
-    real = logged + known_offsets(version, algorithm, tp, host.name).pre.point
+    real = logged + real_own
     if small > real and card.total_bytes <= host.total_bytes:
         raise ConfigError(
             f"gpu.emulate: {card.name} has {format_gib(small)} free before loading, of gpu.name, {host.name}, only "
