@@ -23,7 +23,7 @@ from .configuration import yamltext
 from .errors import ConfigError, SpecError
 from .gpu_table import check_table
 from .hf import HfConfig, read_config
-from .layers import KvLayer, Layer, StateLayer, UnevenSplitError
+from .layers import KvLayer, Layer, StateLayer, UnevenSplitError, parts
 from .paths import DATA, exists, resolve, shortened
 from .units import GIB, MIB, Interval
 from .versions import version_key
@@ -63,12 +63,12 @@ class ModelSpec:
     @property
     def attention_layers(self) -> tuple[KvLayer, ...]:
         """The layers that keep KV."""
-        return tuple(layer for layer in self.layers if isinstance(layer, KvLayer))
+        return tuple(part for part in parts(self.layers) if isinstance(part, KvLayer))
 
     @property
     def state_layers(self) -> tuple[StateLayer, ...]:
         """The layers that keep a state per request."""
-        return tuple(layer for layer in self.layers if isinstance(layer, StateLayer))
+        return tuple(part for part in parts(self.layers) if isinstance(part, StateLayer))
 
     def weights_bytes(self, tp: int) -> Interval | None:
         """Bytes on one rank; None for a quantized checkpoint, whose tensors the config does not tell."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import SpecError
-from . import decoder, dflash, qwen3_5, qwen3_next
+from . import decoder, dflash, nemotron_h, qwen3_5, qwen3_next
 from .contract import Architecture
 from .pending import PENDING, why
 
@@ -19,6 +19,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Qwen3_5MoeForConditionalGeneration": qwen3_5.ARCHITECTURE,
     "Qwen3_5MoeForCausalLM": qwen3_5.ARCHITECTURE,
     "Qwen3NextForCausalLM": qwen3_next.ARCHITECTURE,
+    "NemotronHForCausalLM": nemotron_h.ARCHITECTURE,
     "DFlashDraftModel": dflash.ARCHITECTURE,
     "LlamaForCausalLM": decoder.ARCHITECTURE,
     "Qwen2ForCausalLM": decoder.ARCHITECTURE,

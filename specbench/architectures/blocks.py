@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import SpecError
 from ..hf import HfConfig
-from ..layers import FullAttention, GatedDeltaNet, dtype_bytes, split
+from ..layers import FullAttention, GatedDeltaNet, Mamba2, dtype_bytes, split
 from ..quantization import recipe
 from ..quantization.contract import Experts, Linear, Recipe
 from ..quantization.unquantized import NOT_QUANTIZED
@@ -117,10 +117,17 @@ def _words(sizes: Sizes, words: int) -> int:
 
 
 def attention(
-    sizes: Sizes, layer: FullAttention, heads: int, *, gated: bool, qk_norm: bool, input_size: int | None = None
+    sizes: Sizes,
+    layer: FullAttention,
+    heads: int,
+    *,
+    gated: bool,
+    qk_norm: bool,
+    input_size: int | None = None,
+    name: str = "self_attn",
 ) -> Iterator[Part]:
     """q, k, v in one projection (a gated attention projects the gate beside q), and the output projection."""
-    here = sizes.at("self_attn")
+    here = sizes.at(name)
     mine = split(heads, sizes.tp, "attention heads")
     query = mine * layer.head_dim * (2 if gated else 1)
     key_value_heads = layer.kv_heads_per_rank(sizes.tp)
@@ -146,6 +153,33 @@ def linear_attention(sizes: Sizes, layer: GatedDeltaNet) -> Iterator[Part]:
     yield from here.linear("out_proj", sizes.hidden, inp=values * layer.v_dim, whole_inp=layer.v_heads * layer.v_dim)
 
 
+def mamba2(
+    sizes: Sizes, layer: Mamba2, name: str = "mixer", *, bias: bool = False, conv_bias: bool = True, norm: bool = True
+) -> Iterator[Part]:
+    """Convolution, the input projection (gate, x, B, C, dt), A (float32), D, dt's bias, output projection, norm.
+
+    As in SGLang's layers/attention/mamba/mamba.py.
+    """
+    here = sizes.at(name)
+    heads = split(layer.heads, sizes.tp, "Mamba2 heads")
+    inner, channels = heads * layer.head_dim, layer.conv_channels(sizes.tp)
+    group_channels = (channels - inner) // 2
+    yield here.at("conv1d").tensor(channels, layer.kernel)
+    if conv_bias:
+        yield here.at("conv1d").tensor(channels)
+    yield from here.linear("in_proj", inner, inner, group_channels, group_channels, heads, inp=sizes.hidden)
+    if bias:
+        yield here.at("in_proj").tensor(inner + channels + heads)
+    yield Tensor(heads * 4, parameters=heads, module=here.at("A").module)
+    yield here.at("D").tensor(heads)
+    yield here.at("dt_bias").tensor(heads)
+    yield from here.linear("out_proj", sizes.hidden, inp=inner, whole_inp=layer.heads * layer.head_dim)
+    if bias:
+        yield here.at("out_proj").tensor(sizes.hidden)
+    if norm:
+        yield here.at("norm").tensor(inner)
+
+
 def mlp(sizes: Sizes, intermediate: int, name: str = "mlp") -> Iterator[Part]:
     """Gate and up projection in one, and the down projection."""
     here = sizes.at(name)
@@ -164,6 +198,18 @@ def experts(sizes: Sizes, config: HfConfig) -> Iterator[Part]:
     if shared:
         yield from mlp(here, shared, "shared_expert")
         yield here.at("shared_expert_gate").tensor(sizes.hidden)
+
+
+def ungated_mlp(sizes: Sizes, intermediate: int, name: str = "mlp", *, bias: bool = False) -> Iterator[Part]:
+    """Up and down projection with an activation that needs no gate (squared ReLU)."""
+    here = sizes.at(name)
+    mine = split(intermediate, sizes.tp, "MLP rows")
+    yield from here.linear("up_proj", mine, inp=sizes.hidden)
+    if bias:
+        yield here.at("up_proj").tensor(mine)
+    yield from here.linear("down_proj", sizes.hidden, inp=mine, whole_inp=intermediate)
+    if bias:
+        yield here.at("down_proj").tensor(sizes.hidden)
 
 
 def norms(sizes: Sizes, count: int) -> Iterator[Part]:

@@ -11,7 +11,6 @@ _SLIDING = "sliding-window attention"
 
 #: Name in config.json -> what of the family is not modelled.
 PENDING: dict[str, str] = {
-    "NemotronHForCausalLM": _MAMBA2,
     "FalconH1ForCausalLM": _MAMBA2,
     "GraniteMoeHybridForCausalLM": _MAMBA2,
     "KimiLinearForCausalLM": f"KDA layers and {_MLA}",
@@ -27,11 +26,6 @@ PENDING: dict[str, str] = {
 
 #: Part of a model's name, lower case -> its family.
 _NAMED: dict[str, str] = {
-    "nemotron-3-nano": "NemotronHForCausalLM",
-    "nemotron-3-super": "NemotronHForCausalLM",
-    "nemotron-h-": "NemotronHForCausalLM",
-    "nemotron-nano-9b-v2": "NemotronHForCausalLM",
-    "nemotron-nano-12b-v2": "NemotronHForCausalLM",
     "falcon-h1": "FalconH1ForCausalLM",
     "granite-4.0-h": "GraniteMoeHybridForCausalLM",
     "kimi-linear": "KimiLinearForCausalLM",

@@ -1,8 +1,7 @@
 """Layers that keep a state of fixed size per request. In: head counts and dimensions. Out: bytes per slot, per rank.
 
 All kinds have the two parts of SGLang's configs/mamba_utils.py: a convolution window of shape (channels / tp,
-kernel - 1) and a recurrent state (heads / tp, head_dim, state_size); a kind may lack one of them. Groups that are not
-a multiple of the ranks are extended to one per rank, heads must divide.
+kernel - 1) and a recurrent state (heads / tp, head_dim, state_size); a kind may lack one of them. Heads must divide.
 """
 
 from __future__ import annotations
@@ -86,7 +85,8 @@ class GatedDeltaNet(StateLayer):
 class Mamba2(StateLayer):
     """Mamba2 (Nemotron-H, Falcon-H1, Granite-4-H): conv_dim = heads * head_dim + 2 * groups * state_size.
 
-    Groups that the ranks do not divide are extended to one per rank (SGLang: extra_groups_for_head_shards).
+    A single group is copied to every rank. (SGLang's extra_groups_for_head_shards would extend several to one per rank
+    too, but the mixer, layers/attention/mamba/mamba.py, asserts that the ranks divide them.)
     """
 
     heads: int
@@ -100,7 +100,7 @@ class Mamba2(StateLayer):
         return self.kernel - 1
 
     def groups_per_rank(self, tp: int) -> int:
-        return self.groups // tp if self.groups % tp == 0 else 1
+        return 1 if self.groups == 1 else split(self.groups, tp, "Mamba2 groups")
 
     def conv_channels(self, tp: int) -> int:
         inner = split(self.heads, tp, "Mamba2 heads") * self.head_dim

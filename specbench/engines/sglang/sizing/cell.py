@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ....errors import SpecError
-from ....layers import KvLayer, Layer, StateLayer
+from ....layers import KvLayer, Layer, StateLayer, parts
 from ....specs import ModelSpec
 from .contract import Rule
 
@@ -66,7 +66,9 @@ def cell(
 
     SpecError for a target without full attention: it has no KV, and this engine's solver divides by its size.
     """
-    layers = _most([[layer for layer in s if isinstance(layer, KvLayer)] for s in stage_layers(target.layers, pp)])
+    layers = _most(
+        [[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stage_layers(target.layers, pp)]
+    )
     if not layers:
         raise SpecError(
             f"model: {target.name} has no full-attention layer, so there is no KV pool to size.\n"
@@ -94,7 +96,9 @@ def cell(
 
 def slot(rule: Rule, target: ModelSpec, tp: int, pp: int, conv_itemsize: int, ssm_itemsize: int) -> Slot:
     """All zero for a model without state."""
-    mine = _most([[layer for layer in s if isinstance(layer, StateLayer)] for s in stage_layers(target.layers, pp)])
+    mine = _most(
+        [[part for part in parts(stage) if isinstance(part, StateLayer)] for stage in stage_layers(target.layers, pp)]
+    )
     conv = sum(layer.conv_bytes(tp, conv_itemsize) for layer in mine)
     ssm = sum(layer.ssm_bytes(tp, ssm_itemsize) for layer in mine)
     whole = sum(
