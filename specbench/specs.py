@@ -31,10 +31,15 @@ from .weights import reserved
 
 _MODELS = DATA / "models"
 
-#: What is gone before the weights load, GiB below the total that nvidia-smi shows: low, likely, high. From the cards
-#: that were measured (an H200: 1.27 at TP1, 2.2 to 2.4 with NCCL), used for cards that were not.
+#: What is gone before the weights load, GiB below the total that nvidia-smi shows: low, likely, high. Used for cards
+#: that were not measured; every public figure that was found lies within (tests/free_memory.yaml, with its source). On
+#: one GPU: from 0.67 (a 16 GB card) over 0.84 to 1.33 (80 GB) and 1.27 (H200, measured) to 1.49 (B200). A display, or
+#: whatever else holds memory, comes on top.
 _GONE_ONE_GPU = (0.6, 1.2, 1.9)
-_GONE_SEVERAL_GPUS = (1.2, 2.2, 3.2)
+#: Of several: 1.07 (two cards of 24 GB), 2.2 and 2.4 (two and four H200, measured), 3.1 (eight), 3.7 (four B200): links
+#: of larger cards have larger buffers, so likely and high are those of one GPU and so many GiB per GiB of total.
+_GONE_SEVERAL_GPUS_LOW = 0.9
+_GONE_SEVERAL_GPUS_PER_GIB = (0.007, 0.012)
 #: How far a card's total may be from the table's and still be that card.
 _SAME_TOTAL = 0.03
 
@@ -179,18 +184,28 @@ class GpuSpec:
         return None
 
     def _derived(self, ranks: int) -> FreeBeforeLoad:
-        low, likely, high = _GONE_ONE_GPU if ranks == 1 else _GONE_SEVERAL_GPUS
         if self.is_host:
             raise ConfigError(
                 f"parallel.tp_size: {ranks} ranks on {self.name}: a host is listed for one rank only.\n"
                 "Set parallel.tp_size: 1."
             )
         total = self.total_bytes
+        low, likely, high = _gone(total / GIB, ranks)
         return FreeBeforeLoad(
             bytes=Interval(total - round(high * GIB), total - round(likely * GIB), total - round(low * GIB)),
-            source=f"derived: total of {total / GIB:.2f} GiB less {low} to {high} GiB; not measured on this card",
+            source=f"derived: total of {total / GIB:.2f} GiB less {low:.1f} to {high:.1f} GiB; "
+            "not measured on this card",
             measured=False,
         )
+
+
+def _gone(total_gib: float, ranks: int) -> tuple[float, float, float]:
+    """GiB: low, likely, high."""
+    low, likely, high = _GONE_ONE_GPU
+    if ranks == 1:
+        return low, likely, high
+    more_likely, more = (each * total_gib for each in _GONE_SEVERAL_GPUS_PER_GIB)
+    return _GONE_SEVERAL_GPUS_LOW, likely + more_likely, high + more
 
 
 def _over_all(intervals: Sequence[Interval]) -> Interval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -423,9 +424,32 @@ def test_free_memory_is_below_the_total_and_says_where_it_comes_from(name: str, 
     gpu = load_gpu(name)
     known = gpu.free_before_load(ranks, "0.5.16")
     assert 0.85 * gpu.total_bytes < known.bytes.low < known.bytes.point < known.bytes.high < gpu.total_bytes
-    assert known.source.split(":")[0] in ("measured", "inferred", "derived")
+    assert known.source.split(":")[0] in ("measured", "inferred", "derived", "logged")
+    assert known.measured == known.source.startswith("measured")
     if known.source.startswith("derived"):
         assert "not measured on this card" in known.source
+
+
+FREE = [dict(row) for row in yamltext.written((Path(__file__).parent / "free_memory.yaml").read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("row", FREE, ids=[f"{row.get('card')}-{row['ranks']}-{row['logged']}" for row in FREE])
+def test_every_public_figure_of_free_memory_lies_within_the_interval(row: dict[str, Any]) -> None:
+    if "card" in row:
+        card = load_gpu(row["card"])
+    else:
+        card = dataclasses.replace(load_gpu("h100"), card_bytes=row["total_mib"] * MIB, listed={})
+    known = card.free_before_load(row["ranks"], row["version"] or "0.5.16")
+    assert known.bytes.contains(round(row["logged"] * GIB), slop=round(0.005 * GIB)) == ("outside" not in row)
+    assert "case" in row or "report" in row
+
+
+def test_what_is_gone_of_a_card_that_was_not_measured() -> None:
+    """81,559 MiB = 79.6475 GiB, less 0.6, 1.2 and 1.9 on one GPU; on two less 0.9, 1.2 + 0.007 × 79.6475 = 1.7575 and
+    1.9 + 0.012 × 79.6475 = 2.8558."""
+    one, two = (load_gpu("h100").free_before_load(ranks, "0.5.16").bytes for ranks in (1, 2))
+    assert [round(size / GIB, 2) for size in (one.low, one.point, one.high)] == [77.75, 78.45, 79.05]
+    assert [round(size / GIB, 2) for size in (two.low, two.point, two.high)] == [76.79, 77.89, 78.75]
 
 
 def test_a_host_is_no_card_and_its_total_is_unknown() -> None:
