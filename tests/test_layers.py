@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from specbench.errors import SpecError
-from specbench.layers import FullAttention, GatedDeltaNet, dtype_bytes, split
+from specbench.layers import (
+    FullAttention,
+    GatedDeltaNet,
+    IndexedAttention,
+    KimiDelta,
+    LatentAttention,
+    LatentLayout,
+    LightningAttention,
+    dtype_bytes,
+    split,
+)
 
 #: Qwen3.6-27B: 4 KV heads of 256; 48 value and 16 key heads of 128, kernel 4.
 ATTENTION = FullAttention(kv_heads=4, head_dim=256, v_head_dim=256)
@@ -60,3 +70,66 @@ def test_the_search_for_a_size_ends_however_many_ranks_are_asked() -> None:
 def test_an_unknown_type_is_an_error() -> None:
     with pytest.raises(SpecError, match=r"memory\.kv_cache_dtype: no size known for elements of type 'int3'"):
         dtype_bytes("int3", "memory.kv_cache_dtype")
+
+
+# ── latent attention ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: As in DeepSeek-V3 (none) and V3.2 (an indexer of 128).
+MLA = LatentAttention(kv_lora_rank=512, rope_dim=64)
+SPARSE = LatentAttention(kv_lora_rank=512, rope_dim=64, index_dim=128)
+
+
+@pytest.mark.parametrize("tp", [1, 8, 16])
+def test_every_rank_keeps_the_whole_latent(tp: int) -> None:
+    assert MLA.bytes_per_token(tp, 2) == 1152  # (512 + 64) × 2 B
+    assert MLA.bytes_per_token(tp, 1) == 576
+
+
+@pytest.mark.parametrize(
+    ("layout", "itemsize", "expected"),
+    [
+        (LatentLayout(), 2, 1284),  # 1,152 + 128 + 4 B of a scale
+        (LatentLayout(), 1, 788),  # 512 + 4 scales × 4 B + 64 × 2 B = 656, + 132
+        (LatentLayout(scaled_fp8=False), 1, 708),  # 576 + 132
+    ],
+)
+def test_an_indexer_adds_a_key_and_fp8_its_scales(layout: LatentLayout, itemsize: int, expected: int) -> None:
+    assert SPARSE.bytes_laid_out(layout, itemsize) == expected
+
+
+def test_a_layer_that_reuses_a_selection_keeps_no_index() -> None:
+    shared = LatentAttention(kv_lora_rank=512, rope_dim=64, index_dim=128, index_shared=True)
+    assert shared.bytes_laid_out(LatentLayout(), 2) == 1152
+    assert shared.bytes_laid_out(LatentLayout(shares_index=False), 2) == 1284
+
+
+def test_pooled_index_keys_are_shared_by_tokens() -> None:
+    pooled = LatentAttention(kv_lora_rank=512, rope_dim=0, index_dim=128, index_pool=4)
+    assert pooled.bytes_laid_out(LatentLayout(), 2) == 1057  # 1,024 + 132 / 4
+    assert pooled.bytes_laid_out(LatentLayout(pools_index=False), 2) == 1156
+    uneven = LatentAttention(kv_lora_rank=512, rope_dim=0, index_dim=128, index_pool=5)
+    assert uneven.index_bytes(LatentLayout()) == 27  # 132 / 5, rounded up
+
+
+@pytest.mark.parametrize(("tp", "expected"), [(1, 2112), (2, 1088), (4, 1088)])
+def test_the_index_of_qsa_is_whole_on_every_rank(tp: int, expected: int) -> None:
+    # 2 KV heads × 512 × 2 B = 2,048, from two ranks on 1,024; a bf16 key of 128 for every 4 tokens: 64
+    qsa = IndexedAttention(kv_heads=2, head_dim=256, v_head_dim=256, index_heads=1, index_dim=128, compress_ratio=4)
+    assert qsa.bytes_per_token(tp, 2) == expected
+
+
+def test_state_of_kda_and_lightning_layers() -> None:
+    kda = KimiDelta(heads=32, head_dim=128, kernel=4)
+    assert kda.conv_bytes(1, 2) == 73728  # 3 × 32 × 128 channels × 3 columns × 2 B
+    assert kda.ssm_bytes(1, 4) == 2097152  # 32 × 128 × 128 × 4 B
+    assert (kda.conv_bytes(8, 2), kda.ssm_bytes(8, 4)) == (9216, 262144)
+    with pytest.raises(SpecError, match="KDA heads: 32 cannot be split over 12"):
+        kda.ssm_bytes(12, 4)
+    lightning = LightningAttention(heads=32, head_dim=128)
+    assert (lightning.conv_bytes(1, 2), lightning.ssm_bytes(1, 4)) == (0, 2097152)
+    assert lightning.conv_bytes_overlapping(1, 2, 4) == 0
+
+
+def test_shared_windows_of_kda_take_the_channels_for_the_columns() -> None:
+    # 0.5.14 and 0.5.15, 4 windows of (3, 12288): 3 × (4 + 12,288 - 1) × 2 B instead of 4 × 73,728
+    assert KimiDelta(heads=32, head_dim=128, kernel=4).conv_bytes_overlapping(1, 2, 4) == 73746

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .kv import FullAttention, KvLayer, LatentAttention, SlidingWindow
+from .kv import FullAttention, IndexedAttention, KvLayer, LatentAttention, LatentLayout, SlidingWindow
 from .split import DTYPE_BYTES, UnevenSplitError, dtype_bytes, split, split_or_replicate
 from .state import GatedDeltaNet, KimiDelta, LightningAttention, Mamba2, ShortConvolution, StateLayer
 from .together import NOTHING, Part, Together
@@ -30,9 +30,11 @@ __all__ = [
     "NOTHING",
     "FullAttention",
     "GatedDeltaNet",
+    "IndexedAttention",
     "KimiDelta",
     "KvLayer",
     "LatentAttention",
+    "LatentLayout",
     "Layer",
     "LightningAttention",
     "Mamba2",

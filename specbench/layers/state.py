@@ -114,7 +114,8 @@ class Mamba2(StateLayer):
 class KimiDelta(StateLayer):
     """Kimi Delta Attention (KDA): windows of q, k and v together, a square matrix per head.
 
-    The window's columns come first in memory, so successive windows cannot share them.
+    The window's columns come first in memory, so successive windows cannot share them. (Up to 0.5.8 SGLang keeps q, k
+    and v apart, in as many bytes.)
     """
 
     heads: int
@@ -131,6 +132,13 @@ class KimiDelta(StateLayer):
 
     def conv_channels(self, tp: int) -> int:
         return 3 * split(self.heads, tp, "KDA heads") * self.head_dim
+
+    def conv_bytes_overlapping(self, tp: int, itemsize: int, windows: int) -> int:
+        """What SGLang 0.5.14 and 0.5.15 allocate for `windows` of them, bytes: they take the channels for the columns.
+
+        Every other version keeps whole windows.
+        """
+        return self.window_columns * (windows + self.conv_channels(tp) - 1) * itemsize
 
     def ssm_elements(self, tp: int) -> int:
         return split(self.heads, tp, "KDA heads") * self.head_dim * self.head_dim

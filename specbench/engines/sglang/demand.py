@@ -40,7 +40,8 @@ def units(settings: Settings) -> tuple[Slot, Cell]:
         settings.attention_tp,
         pp,
         settings.kv_itemsize,
-        path=settings.config.speculative.draft_model_path is not None,
+        path=settings.draft_path,
+        bare_fp8=settings.bare_fp8,
     )
     return slot, cell
 

@@ -18,6 +18,7 @@ from ...errors import ConfigError
 from ...layers import dtype_bytes, split
 from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
 from ...speculative.contract import Shape
+from . import families
 from .arguments import reject_keyed
 from .emulation import emulation
 from .per_worker import attention_ranks, request_ranks
@@ -62,10 +63,9 @@ class Settings:
     page_size: int
     context_len: int
     graphs: bool  # CUDA graphs for decoding
-
-    @property
-    def radix(self) -> bool:
-        return not self.config.memory.disable_radix_cache
+    radix: bool  # prefix cache: neither turned off nor impossible for the model
+    draft_path: bool  # the draft has a path, given or the target's own
+    bare_fp8: bool  # sparse latent attention keeps fp8 without scales
 
     def passed(self, fraction: float | None = None) -> Settings:
         """With the fraction on the command line: what applies to free memory that was measured on the larger card.
@@ -126,7 +126,8 @@ def settings(
     memory, parallel = config.memory, config.parallel
     attention_dp = attention_ranks(parallel)
     overlap = overlaps(config, rule, algorithm.family)
-    strategy = resolve_strategy(config, rule, overlap)
+    radix = keeps_prefixes(config, version, target)
+    strategy = resolve_strategy(config, rule, overlap, version, target)
     if strategy == "no_buffer" and memory.mamba_radix_cache_strategy == "auto":
         overlap = False
     ssm_dtype = _state_dtype(config, rule, target)
@@ -157,13 +158,16 @@ def settings(
         requests=requests,
         fraction=asked[0],
         fraction_source=asked[1] if emulated is None else f"{asked[1]}, on {emulated.card}",
-        kv_itemsize=_kv_itemsize(config, target),
+        kv_itemsize=_kv_itemsize(config, target, host),
         conv_itemsize=dtype_bytes(env.get("SGLANG_MAMBA_CONV_DTYPE", "bfloat16"), "engine.env.SGLANG_MAMBA_CONV_DTYPE"),
         ssm_itemsize=dtype_bytes(ssm_dtype, "memory.mamba_ssm_dtype"),
         ssm_dtype=ssm_dtype,
-        page_size=1 if strategy == "no_buffer" else memory.page_size or 1,
+        page_size=_page_size(config, rule, strategy, target),
         context_len=memory.context_length or target.context_len,
         graphs=not args.get("disable_cuda_graph", False),
+        radix=radix,
+        draft_path=given is not None or families.drafts_from_own_path(target, version),
+        bare_fp8=families.bare_fp8(rule, host.name, args),
     )
 
 
@@ -178,9 +182,14 @@ def overlaps(config: RunConfig, rule: Rule, family: str) -> bool:
     return True
 
 
-def resolve_strategy(config: RunConfig, rule: Rule, overlap: bool) -> Strategy | None:
+def keeps_prefixes(config: RunConfig, version: str, target: ModelSpec) -> bool:
+    """Whether there is a radix cache: it can be turned off, and the engine does so for some models."""
+    return not (config.memory.disable_radix_cache or families.disables_radix_cache(target.architecture, version))
+
+
+def resolve_strategy(config: RunConfig, rule: Rule, overlap: bool, version: str, target: ModelSpec) -> Strategy | None:
     """What `auto` becomes. None without a radix cache: then there is nothing to keep."""
-    if config.memory.disable_radix_cache:
+    if not keeps_prefixes(config, version, target):
         return None
     asked = config.memory.mamba_radix_cache_strategy
     if asked != "auto":
@@ -189,7 +198,8 @@ def resolve_strategy(config: RunConfig, rule: Rule, overlap: bool) -> Strategy |
         return "no_buffer"
     pages = (config.memory.page_size or 1) > 1
     backend = server_args(config).get("linear_attn_backend", "triton")
-    return "extra_buffer" if (overlap or pages) and backend == "triton" else "no_buffer"
+    able = backend == "triton" and families.supports_extra_buffers(target.architecture, version)
+    return "extra_buffer" if (overlap or pages) and (able or not target.state_layers) else "no_buffer"
 
 
 def slots_per_request(
@@ -215,8 +225,19 @@ def _state_dtype(config: RunConfig, rule: Rule, target: ModelSpec) -> str:
     return config.engine.env.get("SGLANG_MAMBA_SSM_DTYPE") or target.ssm_dtype or "float32"
 
 
-def _kv_itemsize(config: RunConfig, target: ModelSpec) -> int:
+def _page_size(config: RunConfig, rule: Rule, strategy: Strategy | None, target: ModelSpec) -> int:
+    """Tokens of a page. Without buffers a state fits no page but of one token; sparse attention fixes its own."""
+    fixed = families.fixed_page_size(target, rule)
+    if fixed is not None:
+        return fixed
+    return 1 if strategy == "no_buffer" and target.state_layers else config.memory.page_size or 1
+
+
+def _kv_itemsize(config: RunConfig, target: ModelSpec, host: GpuSpec) -> int:
+    """Bytes of a KV element. Sparse latent attention takes fp8 on Blackwell when nothing is asked."""
     name = config.memory.kv_cache_dtype
+    if name == "auto" and families.is_sparse_latent(target):
+        return 1 if families.is_blackwell(host.name) else 2
     return dtype_bytes(target.dtype if name == "auto" else name, "memory.kv_cache_dtype")
 
 

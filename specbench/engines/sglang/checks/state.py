@@ -100,7 +100,7 @@ def _explicit_no_buffer(config: RunConfig) -> Iterator[Refusal]:
 def of_hybrid(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """Refusals that only models with state meet."""
     yield from _no_buffer_with_speculation(config, version, target)
-    yield from _track_interval(config, version, rule)
+    yield from _track_interval(config, version, rule, target)
 
 
 def _no_buffer_with_speculation(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
@@ -121,11 +121,11 @@ def _no_buffer_with_speculation(config: RunConfig, version: str, target: ModelSp
         )
 
 
-def _track_interval(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
+def _track_interval(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """With extra buffers the state is kept every 256 tokens: no more may be verified, and pages must fit."""
     name = speculative.canonical(config.speculative.algorithm)
     family = speculative.ALGORITHMS[name].family if name in speculative.ALGORITHMS else "none"
-    if resolve_strategy(config, rule, overlaps(config, rule, family)) in (None, "no_buffer"):
+    if resolve_strategy(config, rule, overlaps(config, rule, family), version, target) in (None, "no_buffer"):
         return
     interval = server_args(config).get("mamba_track_interval", _TRACK_INTERVAL)
     if not isinstance(interval, int):

@@ -3,17 +3,18 @@
 The two differ. Up to 0.5.16 a DFLASH draft is charged by its share of layers, as if its heads were the target's; an
 EAGLE draft is charged from 0.5.14, and only when a draft path is given. (A head of the target's own is charged when
 the target's config itself has `num_nextn_predict_layers`, which Qwen3-Next and Qwen3.5 have not: seen with 0.5.16 and
-0.5.23.) Pipeline stages differ in their layers; the stage with most of a kind is what counts.
+0.5.23.) Pipeline stages differ in their layers; the stage with most of a kind is what counts. Sparse latent attention
+in fp8 is allocated with its scales, which the solver counts only from 0.5.18.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ....errors import SpecError
-from ....layers import KvLayer, Layer, StateLayer, parts
+from ....layers import KvLayer, LatentAttention, LatentLayout, Layer, StateLayer, parts
 from ....specs import ModelSpec
 from .contract import Rule
 
@@ -25,13 +26,14 @@ class Cell:
     """Bytes per token, per rank."""
 
     target_bytes: int  # allocated
+    target_charged_bytes: int  # what the solver takes for the target
     draft_bytes: int  # allocated; 0 without a draft's KV
     draft_charged_bytes: int  # what the solver adds for the draft
     draft_words: str  # how it is charged
 
     @property
     def charged_bytes(self) -> int:
-        return self.target_bytes + self.draft_charged_bytes
+        return self.target_charged_bytes + self.draft_charged_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +62,21 @@ class Slot:
 
 
 def cell(
-    rule: Rule, family: str, target: ModelSpec, draft: ModelSpec | None, tp: int, pp: int, itemsize: int, *, path: bool
+    rule: Rule,
+    family: str,
+    target: ModelSpec,
+    draft: ModelSpec | None,
+    tp: int,
+    pp: int,
+    itemsize: int,
+    *,
+    path: bool,
+    bare_fp8: bool = False,
 ) -> Cell:
     """`path`: whether a draft path is given. The draft keeps KV for the target's token count in every version.
 
-    SpecError for a target without full attention: it has no KV, and this engine's solver divides by its size.
+    `bare_fp8`: sparse latent attention keeps no scales (kernels that read none). SpecError for a target without full
+    attention: it has no KV, and this engine's solver divides by its size.
     """
     layers = _most(
         [[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stage_layers(target.layers, pp)]
@@ -74,24 +86,56 @@ def cell(
             f"model: {target.name} has no full-attention layer, so there is no KV pool to size.\n"
             "Check layer_types and full_attention_interval of its config.json."
         )
-    target_bytes = sum(layer.bytes_per_token(tp, itemsize) for layer in layers)
+    kept = LatentLayout(scaled_fp8=not bare_fp8, shares_index=rule.index_shared, pools_index=rule.index_pooled)
+    counted = replace(kept, scaled_fp8=kept.scaled_fp8 and rule.latent_scales_charged)
+    target_bytes = _bytes(layers, tp, itemsize, kept)
+    target_charged = _bytes(layers, tp, itemsize, counted)
     draft_layers = draft.attention_layers if draft is not None else ()
-    draft_bytes = sum(layer.bytes_per_token(tp, itemsize) for layer in draft_layers)
+    draft_bytes = _bytes(draft_layers, tp, itemsize, kept)
     charged, words = 0, "no draft KV"
     if draft_layers and family == "dflash":
         if rule.dflash_draft_kv == "geometry":
             charged, words = draft_bytes, "the draft's own geometry"
         else:
-            scaled = -(-target_bytes * (len(layers) + len(draft_layers)) // len(layers))
-            charged = scaled - target_bytes
+            scaled = -(-target_charged * (len(layers) + len(draft_layers)) // len(layers))
+            charged = scaled - target_charged
             words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
     elif draft_layers and family == "eagle":
         if rule.eagle_draft_kv == "with_path" and path:
-            charged = int(target_bytes * (1 + len(draft_layers) / len(layers))) - target_bytes
+            charged = _by_layers(rule, layers, draft_layers, target_charged, counted)
             words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
         else:
             words = "the draft's KV is outside the budget"
-    return Cell(target_bytes=target_bytes, draft_bytes=draft_bytes, draft_charged_bytes=charged, draft_words=words)
+    return Cell(
+        target_bytes=target_bytes,
+        target_charged_bytes=target_charged,
+        draft_bytes=draft_bytes,
+        draft_charged_bytes=charged,
+        draft_words=words,
+    )
+
+
+def _bytes(layers: Sequence[KvLayer], tp: int, itemsize: int, layout: LatentLayout) -> int:
+    """One token of all layers on one rank."""
+    return sum(
+        layer.bytes_laid_out(layout, itemsize)
+        if isinstance(layer, LatentAttention)
+        else layer.bytes_per_token(tp, itemsize)
+        for layer in layers
+    )
+
+
+def _by_layers(
+    rule: Rule, layers: Sequence[KvLayer], draft: Sequence[KvLayer], target_bytes: int, layout: LatentLayout
+) -> int:
+    """An EAGLE draft by its share of layers. Where layers share an index (0.5.18), the index keys are counted apart."""
+    index, draft_index = 0, 0
+    if rule.index_shared:
+        index = sum(layer.index_bytes(layout) for layer in layers if isinstance(layer, LatentAttention))
+        draft_index = sum(layer.index_bytes(layout) for layer in draft if isinstance(layer, LatentAttention))
+    if rule.eagle_scale == "add" or index:
+        return int((target_bytes - index) * len(draft) / len(layers)) + draft_index
+    return int(target_bytes * (1 + len(draft) / len(layers))) - target_bytes
 
 
 def slot(rule: Rule, target: ModelSpec, tp: int, pp: int, conv_itemsize: int, ssm_itemsize: int) -> Slot:

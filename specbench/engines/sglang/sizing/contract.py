@@ -71,12 +71,19 @@ class Rule:
     #: the scratch has a row per state slot (0.5.6) or per resolved request
     scratch_per_slot: bool
     dedup_conv: bool
+    dedup_any_layout: bool  # windows are shared whatever their layout, KDA's too (which garbles them)
     request_limit: Literal["estimate", "half_tokens"]  # what caps a given number of requests
     refuses_no_room: bool  # "Loaded weights leave no GPU memory", before the tokens are computed
     guards_zero_division: bool  # max(1, requests // dp)
     radix_off_default_slots: int | None  # slots without radix cache and without a request limit; None: from the ratio
     eagle_draft_kv: Literal["outside", "with_path"]
+    eagle_scale: Literal["multiply", "add"]  # int(c × (1 + d / n)) or c + int(c × d / n): they round differently
     dflash_draft_kv: Literal["absent", "layer_ratio", "geometry"]
+    # latent KV with an indexer (DSA)
+    latent_scales_charged: bool  # the solver counts the scales of fp8, which are allocated in every version
+    index_shared: bool  # layers that reuse a selection keep no index keys, and a draft's index is charged apart
+    index_pooled: bool  # index keys of several tokens in one
+    raw_on_blackwell: bool  # bare fp8 by default there (backend trtllm)
     largest_stage_only: bool  # pipeline stages: charge the largest share of linear layers, not all
     multimodal_reserve: bool
     state_dtype_default: Literal["float32", "config"]

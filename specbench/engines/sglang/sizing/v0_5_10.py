@@ -13,4 +13,5 @@ RULE = replace(
     state_dtype_default="config",
     extra_buffer_always_four=False,
     speculative_reserve_mib=4096,
+    raw_on_blackwell=True,
 )

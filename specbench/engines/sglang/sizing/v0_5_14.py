@@ -14,6 +14,7 @@ RULE = replace(
     version="0.5.14",
     draft_loads_first=True,
     dedup_conv=True,
+    dedup_any_layout=True,
     request_limit="half_tokens",
     refuses_no_room=True,
     eagle_draft_kv="with_path",

@@ -50,5 +50,7 @@ RULE = replace(
     charges_padding=True,
     dflash_draft_kv="geometry",
     largest_stage_only=True,
+    latent_scales_charged=True,
+    index_shared=True,
     multimodal_reserve=True,
 )

@@ -1,4 +1,4 @@
-"""0.5.22: graphs for no larger batch than the server runs, which raises the default fraction."""
+"""0.5.22: graphs for no larger batch than the server runs, which raises the default fraction; pooled index keys."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from dataclasses import replace
 
 from . import v0_5_20
 
-RULE = replace(v0_5_20.RULE, version="0.5.22", graph_batch_capped=True)
+RULE = replace(v0_5_20.RULE, version="0.5.22", graph_batch_capped=True, eagle_scale="add", index_pooled=True)
