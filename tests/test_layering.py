@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 
 #: Modules and packages in reading order. Each imports from itself and from those before it, never from a later one.
 ORDER = (
-    *("errors", "units", "terms", "versions", "paths", "configuration"),
+    *("errors", "units", "lanes", "terms", "versions", "paths", "configuration"),
     *("hf", "layers", "weights", "quantization", "architectures", "gpu_table", "specs", "vocabulary", "speculative"),
     *("budget_types", "logtext", "engines", "params", "machine_file", "budget"),
     *("host", "records", "reading"),
@@ -24,7 +24,18 @@ ORDER = (
 )
 RANK = {module: rank for rank, module in enumerate(ORDER)}
 
-HEAVY = ("pandas", "matplotlib", "seaborn", "papermill", "nbconvert", "nbclient", "IPython", "aiohttp", "pynvml")
+HEAVY = (
+    "numpy",
+    "pandas",
+    "matplotlib",
+    "seaborn",
+    "papermill",
+    "nbconvert",
+    "nbclient",
+    "IPython",
+    "aiohttp",
+    "pynvml",
+)
 #: On the way of `specbench --help`, `predict` and `diagnose`: these answer at once.
 LIGHT = (
     *(

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..budget_types import PredictedLimit
 from ..engines.sglang.resolve import Settings
-from ..engines.sglang.sizing.contract import Demand
+from ..engines.sglang.sizing.contract import Demand, Pools
+from ..lanes import least, most
 from ..terms import Limit
 from ..units import GIB, Interval
 from .case import Case, over
+
+
+def state_slots(pools: Pools) -> int:
+    return most(pools.slots, 0)
+
+
+def running_requests(pools: Pools) -> int | None:
+    return 0 if pools.refusal and pools.refusal != "pool_too_short" else pools.requests
+
+
+def kv_tokens(pools: Pools) -> int | None:
+    """None: the pools were not allocated."""
+    return pools.tokens if pools.allocated else None
+
+
+def max_input_tokens(wanted: Demand) -> Callable[[Pools], int | None]:
+    def longest(pools: Pools) -> int | None:
+        return least(wanted.context_len, pools.tokens) - 6 if pools.allocated and pools.tokens else None
+
+    return longest
 
 
 def limits(case: Case) -> dict[Limit, PredictedLimit]:
@@ -20,7 +43,7 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
     def add(limit: Limit, value: Interval | None, formula: str, numbers: str) -> None:
         found[limit] = PredictedLimit(limit=limit, value=value, formula=formula, numbers=numbers, rule=rule)
 
-    slots = over(case, lambda p: max(p.slots, 0)) if stateful else None
+    slots = over(case, state_slots) if stateful else None
     add("state_slots", slots, *(_slot_formula(case) if stateful else ("the model keeps no state", "")))
     add(
         "slots_per_request",
@@ -28,7 +51,7 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         _per_request_words(resolved) if stateful else "the model keeps no state",
         str(per_request) if stateful else "",
     )
-    requests = over(case, lambda p: 0 if p.refusal and p.refusal != "pool_too_short" else p.requests)
+    requests = over(case, running_requests)
     bound, bound_numbers = _bound_by_tokens(resolved, wanted, pools.tokens)
     asked = wanted.requests if wanted.requests is not None else "none asked"
     add(
@@ -38,7 +61,7 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         f"asked {asked}, {bound_numbers}"
         + (f", {pools.slots} // {per_request} = {pools.slots // per_request}" if stateful else ""),
     )
-    tokens = over(case, lambda p: p.tokens if p.allocated else None)
+    tokens = over(case, kv_tokens)
     if tokens is None:
         add("kv_tokens", None, "not predicted: the start is refused before the pools are allocated", "")
     else:
@@ -54,7 +77,7 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         "--context-length, else the model's own",
         str(wanted.context_len),
     )
-    longest = over(case, lambda p: min(wanted.context_len, p.tokens) - 6 if p.allocated and p.tokens else None)
+    longest = over(case, max_input_tokens(wanted))
     add(
         "max_input_tokens",
         longest,

@@ -7,12 +7,16 @@ not the limits at its ends, since tokens fall whenever a slot is gained (`engine
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..budget_types import FreeMemory, LeftForPools, MemoryBudget, PredictedLimit, PredictedTerm
 from ..configuration.config import RunConfig
 from ..engines.sglang import checks
 from ..engines.sglang.demand import Rest, demand, multimodal_reserve_gib, units
 from ..engines.sglang.resolve import settings
-from ..engines.sglang.sizing.span import span
+from ..engines.sglang.sizing.contract import Demand, Rule
+from ..engines.sglang.sizing.span import Span, span
+from ..lanes import whole
 from ..specs import GpuSpec, ModelSpec
 from ..terms import LIMITS, TERMS
 from ..units import GIB, Interval
@@ -41,22 +45,48 @@ def predict(
     one, to which the fraction on the command line applies: `passed_fraction`, where a log shows it. ConfigError or
     SpecError when the configuration cannot be sized.
     """
+    case = solved(
+        config, model, gpu, pre_bytes=pre_bytes, post_bytes=post_bytes, free=free, passed_fraction=passed_fraction
+    )
+    refusal = refused_argument(case)
+    return _budget(case) if refusal is None else _refused_by_arguments(case, refusal)
+
+
+def solved(
+    config: RunConfig,
+    model: ModelSpec | None = None,
+    gpu: GpuSpec | None = None,
+    *,
+    pre_bytes: Interval | None = None,
+    post_bytes: Interval | None = None,
+    free: FreeMemory | None = None,
+    passed_fraction: float | None = None,
+    over: Callable[[Rule, Demand, float, float, float], Span] = span,
+) -> Case:
+    """The configuration with its pools, whether or not the engine takes its arguments. Errors as of `predict`.
+
+    `over`: which amounts of free memory are solved.
+    """
     resolved = settings(config, model, gpu)
     if free is not None or pre_bytes is not None:
         resolved = resolved.passed(passed_fraction)
     slot, cell = units(resolved)
     wanted = demand(resolved, slot, cell)
     begin = start(resolved, pre_bytes=pre_bytes, post_bytes=post_bytes, free=free)
-    case = Case(
+    return Case(
         settings=resolved,
         slot=slot,
         cell=cell,
         demand=wanted,
         start=begin,
-        span=span(resolved.rule, wanted, begin.rest.low_gib, begin.rest.point_gib, begin.rest.high_gib),
+        span=over(resolved.rule, wanted, begin.rest.low_gib, begin.rest.point_gib, begin.rest.high_gib),
     )
-    refusal = next((refusal for refusal in checks.check(config, resolved.target) if not refusal.tolerated), None)
-    return _refused_by_arguments(case, refusal) if refusal is not None else _budget(case)
+
+
+def refused_argument(case: Case) -> checks.Refusal | None:
+    """What the engine refuses before it loads anything; None: nothing."""
+    found = checks.check(case.settings.config, case.settings.target)
+    return next((refusal for refusal in found if not refusal.tolerated), None)
 
 
 def _budget(case: Case) -> MemoryBudget:
@@ -136,7 +166,12 @@ def _left(case: Case) -> LeftForPools:
 
 
 def _rest_bytes(rest: Rest) -> Interval:
-    return Interval(*(int(value * GIB) for value in (rest.low_gib, rest.point_gib, rest.high_gib)))
+    return Interval(*(rest_bytes(value) for value in (rest.low_gib, rest.point_gib, rest.high_gib)))
+
+
+def rest_bytes(rest_gib: float) -> int:
+    """Left for the pools, bytes."""
+    return whole(rest_gib * GIB)
 
 
 def _details(case: Case) -> dict[str, Interval]:

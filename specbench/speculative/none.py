@@ -17,7 +17,7 @@ class NoSpeculation:
     family: str = "none"
 
     def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
-        given = {key: value for key, value in section.model_dump().items() if key != "algorithm" and value is not None}
+        given = {key: value for key, value in section if key != "algorithm" and value is not None}
         return tuple(
             Complaint(
                 key=key,

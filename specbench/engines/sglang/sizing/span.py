@@ -45,6 +45,14 @@ def span(rule: Rule, demand: Demand, low_gib: float, point_gib: float, high_gib:
     return Span(point=point, all=(point, low, high, *steps))
 
 
+def ends(rule: Rule, demand: Demand, low_gib: float, point_gib: float, high_gib: float) -> Span:
+    """The likely point and the two ends alone, in this order (point, low, high): what lies between is not looked at."""
+    point, low, high = (
+        Solved(rest_gib=rest, pools=rule.solve(rule, demand, rest)) for rest in (point_gib, low_gib, high_gib)
+    )
+    return Span(point=point, all=(point, low, high))
+
+
 def _around_steps(rule: Rule, demand: Demand, low: Solved, high: Solved) -> Iterator[float]:
     """Just before and just at each slot step.
 

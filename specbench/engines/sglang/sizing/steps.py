@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....lanes import least, most, whole
 from .contract import Demand, Pools, Rule
 
 _GIB = 1 << 30
@@ -11,10 +12,10 @@ _GIB = 1 << 30
 
 def tokens(demand: Demand, rest_gib: float) -> int:
     """KV tokens that fit into `rest_gib`, page by page, below the user's limit."""
-    fit = int(rest_gib * _GIB) // demand.cell_bytes
+    fit = whole(rest_gib * _GIB) // demand.cell_bytes
     fit = fit // demand.page_size * demand.page_size
     if demand.max_total_tokens is not None:
-        fit = min(fit, demand.max_total_tokens) // demand.page_size * demand.page_size
+        fit = least(fit, demand.max_total_tokens) // demand.page_size * demand.page_size
     return fit
 
 
@@ -26,22 +27,22 @@ def requests_per_worker(rule: Rule, demand: Demand, divisor: int) -> int | None:
 def share(rule: Rule, requests: int, divisor: int) -> int:
     """Requests of one of `divisor` workers."""
     each = requests // divisor
-    return max(1, each) if rule.guards_zero_division else each
+    return most(1, each) if rule.guards_zero_division else each
 
 
 def resolve_requests(rule: Rule, demand: Demand, slots: int, token_count: int) -> int:
     """`max_running_requests` as the engine resolves it, from tokens and slots."""
-    estimate = int(token_count / demand.context_len * 512)
-    estimate = max(min(estimate, 4096), 2048)
+    estimate = whole(token_count / demand.context_len * 512)
+    estimate = most(least(estimate, 4096), 2048)
     asked = requests_per_worker(rule, demand, demand.request_dp)
     if asked is None:
-        found = min(estimate, token_count // 2)
+        found = least(estimate, token_count // 2)
     elif rule.request_limit == "estimate":
-        found = min(asked, estimate)
+        found = least(asked, estimate)
     else:
-        found = min(asked, token_count // 2)
+        found = least(asked, token_count // 2)
     if demand.slot_bytes:
-        found = min(found, slots // demand.slots_per_request)
+        found = least(found, slots // demand.slots_per_request)
     return found
 
 
@@ -58,7 +59,7 @@ def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
         return replace(solved, refusal="state_too_small", requests=0)
     if requests <= 0:
         return replace(solved, refusal="zero_requests", requests=0, allocated=True)
-    if min(demand.context_len - 1, count - 1) <= 0:
+    if least(demand.context_len - 1, count - 1) <= 0:
         return replace(solved, refusal="pool_too_short", allocated=True)
     return replace(solved, allocated=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....lanes import least, whole
 from . import v0_5_12
 from .contract import Demand, Pools, Rule
 from .steps import finish, requests_per_worker, state_only
@@ -22,14 +23,14 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     asked = requests_per_worker(rule, demand, demand.attention_dp)
     if demand.explicit_slots is not None:
         slots = demand.explicit_slots // demand.attention_dp
-        rows = min(asked or 0, slots // demand.slots_per_request)
+        rows = least(asked or 0, slots // demand.slots_per_request)
     elif not demand.radix and asked is not None:
         slots = rows = asked
     else:
         share = rest_gib * demand.ratio / (1 + demand.ratio) * _GIB
         per_slot_with_scratch = per_slot * (1 + width / demand.slots_per_request) if width else per_slot
-        slots = int(share // per_slot_with_scratch)
-        rows = min(asked or 0, slots // demand.slots_per_request)
+        slots = whole(share // per_slot_with_scratch)
+        rows = least(asked or 0, slots // demand.slots_per_request)
     scratch = per_slot * rows * width
     if width:
         rest_gib = rest_gib - scratch / _GIB

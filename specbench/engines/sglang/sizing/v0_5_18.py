@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....lanes import least, whole
 from . import v0_5_16
 from .contract import Demand, Pools, Rule
 from .steps import finish, requests_per_worker, state_only
@@ -22,17 +23,17 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     asked = requests_per_worker(rule, demand, demand.attention_dp)
     if demand.explicit_slots is not None:
         slots = demand.explicit_slots // demand.attention_dp
-        rows = min(asked or 0, slots // demand.slots_per_request) + 1
+        rows = least(asked or 0, slots // demand.slots_per_request) + 1
     elif not demand.radix and asked is not None:
         slots = asked
         rows = slots + 1
     else:
         share = rest_gib * demand.ratio / (1 + demand.ratio) * _GIB
         if width:
-            slots = int((share - per_slot * (1 + width)) // (per_slot * (1 + width / demand.slots_per_request)))
+            slots = whole((share - per_slot * (1 + width)) // (per_slot * (1 + width / demand.slots_per_request)))
         else:
-            slots = int((share - per_slot) // per_slot)
-        rows = min(asked or 0, slots // demand.slots_per_request) + 1
+            slots = whole((share - per_slot) // per_slot)
+        rows = least(asked or 0, slots // demand.slots_per_request) + 1
     scratch = per_slot * rows * width
     if width:
         rest_gib = rest_gib - scratch / _GIB

@@ -5,6 +5,7 @@ Source: 0.5.6.post2, srt/model_executor/model_runner.py. With a radix cache an e
 
 from __future__ import annotations
 
+from ....lanes import whole
 from .contract import Demand, Pools, Rule
 from .steps import finish, state_only
 
@@ -17,7 +18,7 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         slots = 0
     elif demand.radix:
         share = rest_gib * demand.ratio / (1 + demand.ratio)
-        slots = int(share * _GIB // demand.slot_bytes // rows)
+        slots = whole(share * _GIB // demand.slot_bytes // rows)
     elif demand.explicit_slots is not None:
         slots = demand.explicit_slots
     else:

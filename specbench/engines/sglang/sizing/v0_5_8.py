@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....lanes import whole
 from . import v0_5_6
 from .contract import Demand, Pools, Rule
 from .steps import finish, requests_per_worker, state_only
@@ -31,7 +32,7 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         slots = rule.radix_off_default_slots
     else:
         share = rest_gib * demand.ratio / (1 + demand.ratio)
-        slots = int((share * _GIB) // demand.slot_bytes)
+        slots = whole((share * _GIB) // demand.slot_bytes)
     rest_gib = rest_gib - slots * demand.slot_bytes / _GIB
     return finish(rule, demand, state_only(slots, scratch, rest_gib))
 
