@@ -112,15 +112,15 @@ def _short(value: object) -> str:
 
 
 def read_config(file: Path, name: str) -> HfConfig:
-    """The config.json of a model. SpecError when it is no JSON object."""
+    """The config.json of a model, or another file of numbers beside it. SpecError when it is no JSON object."""
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise SpecError(f"{name}: config.json is larger than {_MOST_BYTES:,} bytes.\nLooked at {file}.")
+            raise SpecError(f"{name}: {file.name} is larger than {_MOST_BYTES:,} bytes.\nLooked at {file}.")
         data = json.loads(file.read_text(encoding="utf-8"))
     except RecursionError:
-        raise SpecError(f"{name}: config.json is nested too deeply.\nLooked at {file}.") from None
+        raise SpecError(f"{name}: {file.name} is nested too deeply.\nLooked at {file}.") from None
     except (OSError, ValueError) as error:  # no JSON, no UTF-8, a number of thousands of digits
-        raise SpecError(f"{name}: config.json cannot be read: {error}.\nLooked at {file}.") from None
+        raise SpecError(f"{name}: {file.name} cannot be read: {error}.\nLooked at {file}.") from None
     if not isinstance(data, dict):
-        raise SpecError(f"{name}: config.json holds no object.\nLooked at {file}.")
-    return HfConfig(where=f"{name}: config.json: ", data=data)
+        raise SpecError(f"{name}: {file.name} holds no object.\nLooked at {file}.")
+    return HfConfig(where=f"{name}: {file.name}: ", data=data)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from . import quantization
 from .architectures import HOW_TO_ADD, architecture, dflash
 from .architectures.contract import Architecture
 from .architectures.pending import family_of, why
@@ -25,6 +26,7 @@ from .gpu_table import check_table
 from .hf import HfConfig, read_config
 from .layers import KvLayer, Layer, StateLayer, UnevenSplitError, parts
 from .paths import DATA, exists, resolve, shortened
+from .quantization.contract import Recipe
 from .units import GIB, MIB, Interval
 from .versions import version_key
 from .weights import reserved
@@ -40,6 +42,7 @@ _GONE_ONE_GPU = (0.6, 1.2, 1.9)
 #: of larger cards have larger buffers, so likely and high are those of one GPU and so many GiB per GiB of total.
 _GONE_SEVERAL_GPUS_LOW = 0.9
 _GONE_SEVERAL_GPUS_PER_GIB = (0.007, 0.012)
+_MOST_NAMED = 8  # models in a message
 #: How far a card's total may be from the table's and still be that card.
 _SAME_TOTAL = 0.03
 
@@ -58,7 +61,9 @@ class ModelSpec:
     multimodal: bool
     vision_layers: int | None  # vision_config.num_hidden_layers only: SGLang reads no other key
     vision_hidden: int | None
-    quantization: str | None  # method of a quantized checkpoint
+    quantization: str | None  # method of a quantized checkpoint, as its config names it
+    fp8_kv_cache: bool  # the checkpoint asks for KV in fp8
+    why_no_weights: str  # what of the quantization is not known; empty: the config tells the weights
     block_size: int | None  # DFlash drafts: tokens of a block
     trained_on_layers: int | None  # DFlash drafts: layers of the target
     config: HfConfig
@@ -76,8 +81,8 @@ class ModelSpec:
         return tuple(part for part in parts(self.layers) if isinstance(part, StateLayer))
 
     def weights_bytes(self, tp: int) -> Interval | None:
-        """Bytes on one rank; None for a quantized checkpoint, whose tensors the config does not tell."""
-        return None if self.quantization else _weights(self, tp)
+        """Bytes on one rank; None for a checkpoint quantized by a method that is not known (`why_no_weights`)."""
+        return None if self.why_no_weights else _weights(self, tp)
 
     def why_not_split(self, tp: int, attention_tp: int) -> UnevenSplitError | None:
         """What of the model does not divide over the ranks. `attention_tp`: ranks that share one attention."""
@@ -273,8 +278,17 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise SpecError(
         f"model: {shortened(name)!r} is neither shipped nor a folder with a config.json.{hint}\n"
-        f"Shipped: {', '.join(known_models())}."
+        f"Shipped: {_shipped(name)}."
     )
+
+
+def _shipped(name: str) -> str:
+    """All shipped models, or the most similar ones when there are many."""
+    known = known_models()
+    if len(known) <= _MOST_NAMED:
+        return ", ".join(known)
+    near = difflib.get_close_matches(shortened(name), known, n=_MOST_NAMED, cutoff=0.0)
+    return f"{', '.join(near)}, and {len(known) - len(near)} more under specbench/data/models"
 
 
 def model_source(spec: ModelSpec) -> Mapping[str, Any] | None:
@@ -285,12 +299,12 @@ def model_source(spec: ModelSpec) -> Mapping[str, Any] | None:
 
 @functools.lru_cache(maxsize=64)
 def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
-    config = read_config(folder / "config.json", name)
+    config = quantization.with_separate_file(read_config(folder / "config.json", name), folder, name)
     names = config.texts("architectures")
     family = architecture(names[0], config.where)
     text = family.text(config)
     vision = config.section_or_none("vision_config")
-    quantization = config.section_or_none("quantization_config") or text.section_or_none("quantization_config")
+    recipe, why_no_weights = _recipe(config)
     return ModelSpec(
         name=name,
         folder=folder,
@@ -305,12 +319,22 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         multimodal=vision is not None,
         vision_layers=vision.integer("num_hidden_layers") if vision and "num_hidden_layers" in vision.data else None,
         vision_hidden=vision.integer("hidden_size") if vision and "hidden_size" in vision.data else None,
-        quantization=(quantization.text_or("quant_method", "unnamed")) if quantization else None,
+        quantization=quantization.method(config),
+        fp8_kv_cache=recipe is not None and recipe.fp8_kv_cache,
+        why_no_weights=why_no_weights,
         block_size=dflash.block_size(config) if family is dflash.ARCHITECTURE else None,
         trained_on_layers=config.integer("num_target_layers") if "num_target_layers" in config.data else None,
         config=config,
         family=family,
     )
+
+
+def _recipe(config: HfConfig) -> tuple[Recipe | None, str]:
+    """How the checkpoint is quantized, or why that is not known: all else of the model is predicted all the same."""
+    try:
+        return quantization.recipe(config), ""
+    except SpecError as error:
+        return None, str(error).partition("\n")[0]
 
 
 def _context_len(text: HfConfig) -> int:

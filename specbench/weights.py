@@ -42,7 +42,7 @@ class Repacked:
     """A parameter that is built anew once all weights are read; the former one lies until then."""
 
     before: int  # bytes
-    bytes: int
+    bytes: int  # 0: it is dropped
     parameters: int = field(default=0, compare=False)
     module: str = field(default="", compare=False)
 
@@ -78,7 +78,8 @@ def reserved(parts: Iterable[Part]) -> Interval:
         else:
             memory.take(part.bytes)
     for block, size in repacked:  # module by module, as process_weights_after_loading does
-        memory.take(size)
+        if size:
+            memory.take(size)
         memory.give_back(block)
     total = memory.in_use_after_trim()
     margin = _UNKNOWN_BYTES + round(total * _UNKNOWN_SHARE)

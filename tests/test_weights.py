@@ -6,7 +6,7 @@ import pytest
 
 from specbench.specs import ModelSpec, load_model
 from specbench.units import GIB, MIB
-from specbench.weights import RotaryTable, Tensor, reserved
+from specbench.weights import Part, Repacked, RotaryTable, Tensor, reserved
 
 TARGET, DRAFT, MOE = "Qwen/Qwen3.6-27B", "z-lab/Qwen3.6-27B-DFlash", "Qwen/Qwen3.5-35B-A3B"
 
@@ -64,21 +64,25 @@ def test_the_sum_of_the_tensors_is_the_published_parameter_count() -> None:
         # a later tensor takes one of the holes of 64 MiB: its rest of 24 MiB stays unused
         ([RotaryTable(16 * MIB, 2), Tensor(40 * MIB)], 192 * MIB),
         ([RotaryTable(16 * MIB, 2), Tensor(40 * MIB), Tensor(24 * MIB)], 192 * MIB),
+        # three are built anew one after the other: the first needs a new segment, the others take the one that it left
+        ([Repacked(40 * MIB, 40 * MIB)] * 3, 120 * MIB),
+        ([Repacked(40 * MIB, 0), Tensor(12 * MIB)], 12 * MIB),  # dropped
     ],
 )
-def test_the_allocator(parts: list[Tensor | RotaryTable], expected: int) -> None:
+def test_the_allocator(parts: list[Part], expected: int) -> None:
     assert reserved(parts).point == expected
 
 
-def test_a_quantized_checkpoint_has_no_predicted_weights(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_method_that_is_not_known_has_no_predicted_weights(tmp_path_factory: pytest.TempPathFactory) -> None:
     import json
 
     folder = tmp_path_factory.mktemp("quantized")
     config = json.loads((load_model(TARGET).folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8"}
+    config["quantization_config"] = {"quant_method": "of-tomorrow"}
     (folder / "config.json").write_text(json.dumps(config))
     spec = load_model(folder)
-    assert spec.quantization == "fp8"
+    assert spec.quantization == "of-tomorrow"
+    assert "the tensors of 'of-tomorrow' are not known" in spec.why_no_weights
     assert spec.weights_bytes(1) is None
 
 

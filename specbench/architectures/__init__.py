@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import SpecError
-from . import decoder, dflash, nemotron_h, qwen3_5, qwen3_next
+from . import decoder, dflash, moe, nemotron_h, qwen3_5, qwen3_next
 from .contract import Architecture
 from .pending import PENDING, why
 
@@ -24,6 +24,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "LlamaForCausalLM": decoder.ARCHITECTURE,
     "Qwen2ForCausalLM": decoder.ARCHITECTURE,
     "Qwen3ForCausalLM": decoder.ARCHITECTURE,
+    "Qwen3MoeForCausalLM": moe.ARCHITECTURE,
+    "MixtralForCausalLM": moe.ARCHITECTURE,
     "LlamaForCausalLMEagle3": decoder.EAGLE3,
 }
 

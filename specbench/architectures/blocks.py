@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..errors import SpecError
 from ..hf import HfConfig
 from ..layers import FullAttention, GatedDeltaNet, Mamba2, dtype_bytes, split
 from ..quantization import recipe
@@ -53,7 +52,14 @@ class Sizes:
         """
         module = self.at(name).module
         yield from self.recipe.scheme(module, "linear").linear(
-            Linear(module=module, outs=outs, inp=inp, whole_inp=whole_inp or inp, itemsize=self.itemsize)
+            Linear(
+                module=module,
+                outs=outs,
+                inp=inp,
+                whole_inp=whole_inp or inp,
+                ranks=self.tp,
+                itemsize=self.itemsize,
+            )
         )
 
     def experts(
@@ -68,6 +74,7 @@ class Sizes:
                 hidden=hidden or self.hidden,
                 width=split(whole_width, self.tp, "expert rows"),
                 whole_width=whole_width,
+                ranks=self.tp,
                 gated=gated,
                 itemsize=self.itemsize,
             )
@@ -78,17 +85,11 @@ def sizes(decoder: HfConfig, config: HfConfig, tp: int) -> Sizes:
     """Of a model whose numbers stand in `decoder`, a section of `config` or `config` itself; it stands at `model`."""
     dtype = decoder.text_or("dtype", None) or config.text_or("dtype", None)
     dtype = dtype or decoder.text_or("torch_dtype", None) or config.text_or("torch_dtype", None)
-    found = recipe(config)
-    if found is None:
-        raise SpecError(
-            f"{config.where}quantization_config: the tensors of this method are not known.\n"
-            "Give the free memory that a log shows, or add the method under specbench/quantization/."
-        )
     return Sizes(
         hidden=decoder.integer("hidden_size"),
         itemsize=dtype_bytes(dtype or "bfloat16", f"{decoder.where}dtype"),
         tp=tp,
-        recipe=found,
+        recipe=recipe(config),
         module="model",
     )
 
@@ -106,6 +107,7 @@ def head(sizes: Sizes, words: int) -> Iterator[Part]:
             outs=(_words(sizes, words),),
             inp=sizes.hidden,
             whole_inp=sizes.hidden,
+            ranks=sizes.tp,
             itemsize=sizes.itemsize,
         )
     )
@@ -145,7 +147,8 @@ def linear_attention(sizes: Sizes, layer: GatedDeltaNet) -> Iterator[Part]:
     values = split(layer.v_heads, sizes.tp, "linear value heads")
     channels = layer.conv_channels(sizes.tp)
     yield here.at("conv1d").tensor(channels, layer.kernel)
-    yield from here.linear("in_proj_qkvz", channels, values * layer.v_dim, inp=sizes.hidden)
+    key, value = (channels - values * layer.v_dim) // 2, values * layer.v_dim
+    yield from here.linear("in_proj_qkvz", key, key, value, value, inp=sizes.hidden)
     yield from here.linear("in_proj_ba", values, values, inp=sizes.hidden)
     yield here.at("dt_bias").tensor(values)
     yield Tensor(values * 4, parameters=values, module=here.at("A_log").module)

@@ -20,8 +20,6 @@ PENDING: dict[str, str] = {
     "GptOssForCausalLM": _SLIDING,
     "Gemma3ForConditionalGeneration": _SLIDING,
     "Gemma3ForCausalLM": _SLIDING,
-    "Qwen3MoeForCausalLM": "the tensors of its experts",
-    "MixtralForCausalLM": "the tensors of its experts",
 }
 
 #: Part of a model's name, lower case -> its family.
@@ -36,9 +34,6 @@ _NAMED: dict[str, str] = {
     "deepseek-r1-0528": "DeepseekV3ForCausalLM",
     "gpt-oss": "GptOssForCausalLM",
     "gemma-3-": "Gemma3ForConditionalGeneration",
-    "qwen3-30b-a3b": "Qwen3MoeForCausalLM",
-    "qwen3-235b-a22b": "Qwen3MoeForCausalLM",
-    "mixtral-8x": "MixtralForCausalLM",
 }
 
 

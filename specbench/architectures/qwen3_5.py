@@ -86,7 +86,8 @@ def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     """The head's rotary table is the target's: SGLang keeps one per geometry in a process."""
     decoder = text(config)
-    sizes = replace(blocks.sizes(decoder, config, tp), module="mtp")
+    sizes = blocks.sizes(decoder, config, tp)
+    sizes = replace(sizes, module="mtp", recipe=sizes.recipe.builtin_draft)
     yield sizes.at("fc").tensor(2 * sizes.hidden, sizes.hidden)
     yield from blocks.norms(sizes, 3)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))

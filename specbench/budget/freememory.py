@@ -169,7 +169,8 @@ def _why_no_weights(settings: Settings) -> str:
     split = _why_not_split(settings)
     if split is not None:
         return f"{split} split them in a way that is not modelled"
-    return f"a quantized checkpoint: {settings.target.quantization or 'the draft'}"
+    draft = settings.draft.why_no_weights if settings.draft is not None else ""
+    return settings.target.why_no_weights or draft
 
 
 def _plus(first: Interval, second: Interval) -> Interval:

@@ -3,25 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from ..hf import HfConfig
+from ..errors import SpecError
+from ..hf import HfConfig, read_config
+from . import auto_round, awq, compressed_tensors, fp8, gptq, modelopt, mxfp4
 from .contract import Recipe
 from .unquantized import NOT_QUANTIZED
 
-METHODS: dict[str, Callable[[HfConfig], Recipe]] = {}
+METHODS: dict[str, Callable[[HfConfig], Recipe]] = {
+    "fp8": fp8.read,
+    "mxfp8": fp8.read,
+    "modelopt": modelopt.read,
+    "modelopt_fp8": modelopt.read,
+    "modelopt_fp4": modelopt.read,
+    "modelopt_mixed": modelopt.read,
+    "awq": awq.read,
+    "awq_marlin": awq.read,
+    "gptq": gptq.read,
+    "gptq_marlin": gptq.read,
+    "auto-round": auto_round.read,
+    "auto_round": auto_round.read,
+    "compressed-tensors": compressed_tensors.read,
+    "mxfp4": mxfp4.read,
+}
 
 
 def section(config: HfConfig) -> HfConfig | None:
     """The part of a config.json that tells the quantization; None: none does."""
     text = config.section_or_none("text_config")
-    found = config.section_or_none("quantization_config")
-    return found or (text.section_or_none("quantization_config") if text is not None else None)
+    for holder in (config, text):
+        for key in ("quantization_config", "compression_config"):
+            found = holder.section_or_none(key) if holder is not None else None
+            if found is not None:
+                return found
+    return None
 
 
-def recipe(config: HfConfig) -> Recipe | None:
-    """How a checkpoint is quantized. None: by a method whose tensors are not known here."""
+def with_separate_file(config: HfConfig, folder: Path, name: str) -> HfConfig:
+    """ModelOpt checkpoints may tell their quantization in hf_quant_config.json beside a config.json that tells none."""
+    file = folder / "hf_quant_config.json"
+    if section(config) is not None or not file.is_file():
+        return config
+    told = {"quant_method": "modelopt", **read_config(file, name).data}
+    return HfConfig(where=config.where, data={**config.data, "quantization_config": told})
+
+
+def method(config: HfConfig) -> str | None:
+    """The method as config.json names it; modelopt where it names an algorithm alone. None: not quantized."""
     found = section(config)
     if found is None:
+        return None
+    return found.text_or("quant_method", "modelopt" if _algorithm(found) else "unnamed")
+
+
+def recipe(config: HfConfig) -> Recipe:
+    """How a checkpoint is quantized. SpecError: by a method whose tensors are not known here, or it is told wrongly."""
+    found, named = section(config), method(config)
+    if found is None or named is None:
         return NOT_QUANTIZED
-    read = METHODS.get(found.text_or("quant_method", None) or "")
-    return read(found) if read is not None else None
+    if named not in METHODS:
+        raise SpecError(
+            f"{found.where}quant_method: the tensors of {named!r:.60} are not known ({', '.join(METHODS)}).\n"
+            "Give the free memory that a log shows, or add the method under specbench/quantization/."
+        )
+    return METHODS[named](found)
+
+
+def _algorithm(found: HfConfig) -> bool:
+    inner = found.section_or_none("quantization")
+    return "quant_algo" in (inner or found).data

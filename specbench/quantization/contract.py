@@ -24,6 +24,7 @@ class Linear:
     outs: tuple[int, ...]
     inp: int
     whole_inp: int  # over all ranks
+    ranks: int
     itemsize: int  # bytes of an unquantized weight
 
     @property
@@ -40,6 +41,7 @@ class Experts:
     hidden: int
     width: int  # of the rank's share of an expert
     whole_width: int  # over all ranks
+    ranks: int
     gated: bool
     itemsize: int
 
@@ -49,7 +51,7 @@ class Experts:
 
 
 class Scheme(Protocol):
-    """Tensors in the order in which SGLang creates them. SpecError where it refuses the shape."""
+    """Tensors in the order in which SGLang creates them. UnevenSplitError where it refuses the shape."""
 
     def linear(self, linear: Linear) -> Iterable[Part]: ...
 
@@ -67,6 +69,11 @@ class Recipe(Protocol):
     @property
     def fp8_kv_cache(self) -> bool:
         """Whether the checkpoint itself asks for KV in fp8."""
+        ...
+
+    @property
+    def builtin_draft(self) -> Recipe:
+        """How the model's own multi-token head is quantized: as the model, or not at all."""
         ...
 
     def scheme(self, module: str, kind: Kind) -> Scheme: ...

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..weights import Part, Tensor
-from .contract import Experts, Kind, Linear, Scheme
+from .contract import Experts, Kind, Linear, Recipe, Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ UNQUANTIZED = Unquantized()
 class NotQuantized:
     method: str = "none"
     fp8_kv_cache: bool = False
+
+    @property
+    def builtin_draft(self) -> Recipe:
+        return self
 
     def scheme(self, module: str, kind: Kind) -> Scheme:
         return UNQUANTIZED

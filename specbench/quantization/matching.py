@@ -1,0 +1,117 @@
+"""Whether a checkpoint's config lists a module. In: SGLang's module path. Out: yes or no, by each format's rule.
+
+A checkpoint names the parts that SGLang merges (q_proj, k_proj, v_proj of qkv_proj), and wraps the decoder of a
+multimodal model in a prefix of its own. So a module is compared under every name that it may have there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..errors import SpecError
+
+#: Merged projection -> its parts in the checkpoint (packed_modules_mapping of SGLang's models).
+MERGED: dict[str, tuple[str, ...]] = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+    "in_proj_ba": ("in_proj_b", "in_proj_a"),
+    "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa"),
+    "wqkv_a": ("wq_a", "wkv"),
+}
+#: Prefixes that checkpoints give what is `model.` here.
+_WRAPPED = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "")
+_LONGEST = 2_000  # of a pattern in a config.json; real ones have less than 300 characters
+_NESTED = re.compile(r"[*+}][^()]*\)\??[*+{]")
+_DEEPEST = 16  # components of a module's path
+
+
+def parts(module: str) -> tuple[str, ...]:
+    """The module's names in the checkpoint: one per merged part, or its own."""
+    parent, dot, name = module.rpartition(".")
+    return tuple(f"{parent}{dot}{part}" for part in MERGED.get(name, (name,)))
+
+
+def spellings(module: str) -> tuple[str, ...]:
+    """The module under each prefix that checkpoints use. `mtp.layers.0.…` and `lm_head` have no wrapper but one."""
+    if module.startswith("model."):
+        rest = module.removeprefix("model.")
+        return (module, *(f"{prefix}{rest}" for prefix in _WRAPPED))
+    return module, f"language_model.{module}"
+
+
+class Listed:
+    """A list of a config: whether it names a module, or every part of a merged one. SGLang refuses some but not all."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self.entries = tuple(dict.fromkeys(entry for entry in entries if entry))
+
+    def __contains__(self, module: object) -> bool:
+        if not self.entries or not isinstance(module, str):
+            return False
+        return any(map(self.names, spellings(module))) or all(
+            any(map(self.names, spellings(part))) for part in parts(module)
+        )
+
+    def names(self, name: str) -> bool:
+        """Whether one entry names exactly this spelling."""
+        raise NotImplementedError
+
+
+class Paths(Listed):
+    """fp8, modelopt: whole components, anywhere in the path (SGLang's _module_path_match)."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        super().__init__(entries)
+        self._known = frozenset(entry.rstrip(".") for entry in self.entries)
+
+    def names(self, name: str) -> bool:
+        steps = name.split(".")[:_DEEPEST]
+        ends = range(1, len(steps) + 1)
+        return any(".".join(steps[start:end]) in self._known for end in ends for start in range(end))
+
+
+class Substrings(Listed):
+    """AWQ: anywhere in the name (is_layer_skipped_awq)."""
+
+    def names(self, name: str) -> bool:
+        return any(entry in name for entry in self.entries)
+
+
+class Globs(Listed):
+    """modelopt: * stands for anything; the whole path, or one component of it (is_layer_excluded)."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        super().__init__(entries)
+        self._wanted = re.compile("|".join(re.escape(entry).replace(r"\*", ".*") for entry in self.entries))
+
+    def names(self, name: str) -> bool:
+        return any(self._wanted.fullmatch(part) for part in (name, *name.split(".")))
+
+
+class RegexesOrEnds(Listed):
+    """compressed-tensors: a regular expression after `re:`, else the path or its end (check_equal_or_regex_match)."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        super().__init__(entries)
+        self._wanted = [compiled(entry[3:]) for entry in self.entries if entry.startswith("re:")]
+        self._known = frozenset(entry for entry in self.entries if not entry.startswith("re:"))
+
+    def names(self, name: str) -> bool:
+        steps = name.split(".")[-_DEEPEST:]
+        ends = (".".join(steps[start:]) for start in range(len(steps)))
+        return any(end in self._known for end in ends) or any(wanted.match(name) for wanted in self._wanted)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """SpecError for what is no regular expression, or one that may take for ever: a repeated group with repetitions."""
+    try:
+        if len(pattern) <= _LONGEST and not _NESTED.search(pattern):
+            return re.compile(pattern)
+    except re.error:
+        pass
+    raise SpecError(
+        f"quantization_config: {pattern!r:.90} is no regular expression that is matched here.\n"
+        f"Expected a valid one of {_LONGEST:,} characters at most, without repetitions inside a repeated group."
+    )

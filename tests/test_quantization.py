@@ -1,0 +1,463 @@
+"""Tensors of quantized checkpoints: each scheme by hand, each format's lists, and the models that are shipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench import quantization
+from specbench.errors import SpecError
+from specbench.hf import HfConfig
+from specbench.layers import UnevenSplitError
+from specbench.quantization import matching
+from specbench.quantization.contract import Experts, Kind, Linear, Recipe, Scheme
+from specbench.quantization.fp8 import Fp8Blocks, Fp8Scaled
+from specbench.quantization.integers import Awq, Gptq, PackQuantized
+from specbench.quantization.mxfp4 import MxFp4
+from specbench.quantization.nvfp4 import NvFp4
+from specbench.quantization.unquantized import UNQUANTIZED, Unquantized
+from specbench.specs import load_model
+from specbench.weights import Repacked, RotaryTable, Tensor
+
+#: gate and up of a small MLP: two parts of 512 rows, 1024 columns.
+UP = Linear(module="m", outs=(512, 512), inp=1024, whole_inp=1024, ranks=1, itemsize=2)
+#: The down projection of the same MLP on one of two ranks: 1024 rows, 256 of 512 columns.
+DOWN = Linear(module="m", outs=(1024,), inp=256, whole_inp=512, ranks=2, itemsize=2)
+#: Four gated experts, hidden size 1024, 256 rows each on one of two ranks.
+EXPERTS = Experts(
+    module="m.experts", number=4, hidden=1024, width=256, whole_width=512, ranks=2, gated=True, itemsize=2
+)
+
+
+def sizes(scheme: Scheme, of: Linear | Experts) -> list[int | tuple[int, int]]:
+    """Bytes of each tensor; (before, after) of one that is built anew."""
+    parts = scheme.linear(of) if isinstance(of, Linear) else scheme.experts(of)
+    found: list[int | tuple[int, int]] = []
+    for part in parts:
+        assert not isinstance(part, RotaryTable)
+        found.append((part.before, part.bytes) if isinstance(part, Repacked) else part.bytes)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [
+        (Unquantized(), [2097152]),  # 1024 × 1024 × 2
+        # one byte a weight; 8 × 8 blocks of 128 × 128, four bytes each
+        (Fp8Blocks(rows=128, columns=128), [1048576, 256]),
+        # mxfp8: a byte per 32 columns
+        (Fp8Blocks(rows=1, columns=32, scale_bytes=1), [1048576, 32768]),
+        # a float per part becomes one per row; a float per part for the activations
+        (Fp8Scaled(per="tensor", static=True), [1048576, (8, 4096), 8]),
+        (Fp8Scaled(per="tensor", static=False), [1048576, (8, 4096)]),
+        (Fp8Scaled(per="row", static=False), [1048576, 4096]),
+        # half a byte; input scale and second weight scale; 1024 × 64 scales of a byte fill the tiles; alpha, inverse
+        (NvFp4(), [524288, 8, 8, 65536, 4, 4]),
+        (NvFp4(weight_only=True), [(524288, 524288), (8, 2), (65536, 65536)]),
+        (MxFp4(), [2097152]),  # experts only
+        # half a byte; 8 groups × 1024 columns of 4-bit zero points; the same of 16-bit scales
+        (Awq(bits=4, group=128), [(524288, 524288), (4096, 4096), (16384, 16384)]),
+        # the order of 1024 columns and the zero points are dropped
+        (Gptq(bits=4, group=128, ordered=False), [(524288, 524288), (4096, 0), (16384, 16384), (4096, 0)]),
+        (Gptq(bits=8, group=-1, ordered=False), [(1048576, 1048576), (4096, 0), (2048, 2048), (1024, 0)]),
+        (PackQuantized(bits=4, group=32, symmetric=True, ordered=False), [(524288, 524288), (65536, 65536), 16]),
+        (
+            PackQuantized(bits=4, group=32, symmetric=False, ordered=False),
+            [(524288, 524288), (65536, 65536), 16, (16384, 16384)],
+        ),
+    ],
+    ids=repr,
+)
+def test_a_merged_projection(scheme: Scheme, expected: list[int | tuple[int, int]]) -> None:
+    assert sizes(scheme, UP) == expected
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [
+        (Fp8Blocks(rows=128, columns=128), [262144, 8 * 2 * 4]),
+        (NvFp4(), [131072, 4, 4, 16384, 4, 4]),
+        # in the order of the activations, every rank needs the scales of all 512 columns: 4 groups × 1024 × 2
+        (Gptq(bits=4, group=128, ordered=True), [(131072, 131072), (1024, 2048), (8192, 8192), (2048, 0)]),
+        (Gptq(bits=4, group=128, ordered=False), [(131072, 131072), (1024, 0), (4096, 4096), (1024, 0)]),
+    ],
+    ids=repr,
+)
+def test_a_projection_whose_columns_are_split(scheme: Scheme, expected: list[int | tuple[int, int]]) -> None:
+    assert sizes(scheme, DOWN) == expected
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [
+        (Unquantized(), [4194304, 2097152]),  # 4 × 512 × 1024 × 2, 4 × 1024 × 256 × 2
+        # per expert 2 × (2 × 8) and 8 × 2 blocks
+        (Fp8Blocks(rows=128, columns=128), [2097152, 1048576, 512, 256]),
+        (Fp8Scaled(per="tensor", static=True), [2097152, 1048576, 32, 16, 16, 16]),
+        (Fp8Scaled(per="row", static=False), [2097152, 1048576, 8192, 16384]),
+        # half a byte; a byte per 16; weight and input scales of gate, up and down per expert
+        (NvFp4(), [1048576, 524288, 131072, 65536, 32, 16, 32, 16]),
+        # weights, a byte per 32, 16-bit biases, of each of both
+        (MxFp4(), [1048576, 65536, 4096, 524288, 32768, 8192]),
+        (
+            Awq(bits=4, group=128),
+            [(1048576, 1048576), (524288, 524288), (32768, 32768), (16384, 16384), (8192, 8192), (4096, 4096)],
+        ),
+        # w2 keeps the scales of both ranks: 4 × 1024 × 4 groups × 2; the order is dropped
+        (
+            Gptq(bits=4, group=128, ordered=False),
+            [
+                *[(1048576, 1048576), (524288, 524288), (32768, 32768), (32768, 32768), 4096, 4096],
+                *[(16384, 0), (4096, 0), (16384, 0), (4096, 0)],
+            ],
+        ),
+        (
+            PackQuantized(bits=4, group=32, symmetric=True, ordered=False),
+            [1048576, 524288, 131072, 65536, 16, 16, (16384, 0), (4096, 0), (16384, 0), (4096, 0)],
+        ),
+    ],
+    ids=repr,
+)
+def test_experts(scheme: Scheme, expected: list[int | tuple[int, int]]) -> None:
+    assert sizes(scheme, EXPERTS) == expected
+
+
+def test_block_scales_that_do_not_fill_their_tiles_lie_twice() -> None:
+    odd = Linear(module="m", outs=(96,), inp=32, whole_inp=32, ranks=1, itemsize=2)
+    # 96 × 2 scales as loaded, and padded to 128 × 4
+    assert sizes(NvFp4(), odd) == [1536, 4, 4, 192, 512, 4, 4]
+
+
+def test_experts_whose_width_holds_no_group_get_smaller_groups() -> None:
+    narrow = Experts(module="m", number=1, hidden=256, width=64, whole_width=512, ranks=8, gated=True, itemsize=2)
+    # 64 columns: groups of 64 instead of 128; w13 has 4 of them a row, w2 one
+    assert sizes(Awq(bits=4, group=128), narrow)[2:4] == [(1024, 1024), (512, 512)]
+
+
+def test_experts_of_mxfp4_are_padded_to_whole_tiles() -> None:
+    # gpt-oss-120b at TP8: 2880 / 8 = 360 rows of an expert become 384
+    narrow = Experts(module="m", number=1, hidden=2880, width=360, whole_width=2880, ranks=8, gated=True, itemsize=2)
+    assert sizes(MxFp4(), narrow)[0] == 2 * 384 * 2880 // 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        (Fp8Blocks(rows=128, columns=192), r"columns of m, in blocks of 192,: 512 cannot be split over 2"),
+        (NvFp4(group=96), r"columns of m, in groups of 96,: 512 cannot be split over 2"),
+        (Awq(bits=4, group=192), r"columns of m, in groups of 192,: 512 cannot be split over 2"),
+    ],
+)
+def test_a_split_that_cuts_a_block_is_refused(scheme: Scheme, message: str) -> None:
+    with pytest.raises(UnevenSplitError, match=message):
+        list(scheme.linear(DOWN))
+
+
+# ── lists of modules ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_names_of_a_module_in_a_checkpoint() -> None:
+    assert matching.parts("model.layers.3.self_attn.qkv_proj") == (
+        *("model.layers.3.self_attn.q_proj", "model.layers.3.self_attn.k_proj", "model.layers.3.self_attn.v_proj"),
+    )
+    assert "model.language_model.layers.3.mlp.gate" in matching.spellings("model.layers.3.mlp.gate")
+    assert "backbone.layers.3.mixer" in matching.spellings("model.layers.3.mixer")
+
+
+@pytest.mark.parametrize(
+    ("listed", "module", "expected"),
+    [
+        (matching.Paths(["mlp.gate"]), "model.layers.0.mlp.gate", True),
+        (matching.Paths(["mlp.gate"]), "model.layers.0.mlp.gate_up_proj", False),  # a component, not a substring
+        (matching.Paths(["model.layers.0"]), "model.layers.0.mlp.down_proj", True),
+        (matching.Paths(["model.layers.1"]), "model.layers.10.mlp.down_proj", False),
+        (matching.Paths(["model.language_model.layers.0.mlp.gate_proj"]), "model.layers.0.mlp.gate_up_proj", False),
+        (
+            matching.Paths([f"model.language_model.layers.0.mlp.{part}_proj" for part in ("gate", "up")]),
+            "model.layers.0.mlp.gate_up_proj",
+            True,
+        ),
+        (matching.Globs(["mtp*"]), "mtp.layers.0.mlp.down_proj", True),
+        (matching.Globs(["model.layers.0*"]), "model.layers.0.mlp.down_proj", True),
+        (matching.Globs(["*.mlp.shared_expert.*"]), "model.layers.7.mlp.shared_expert.down_proj", True),
+        (matching.Globs(["model.layers.1.*"]), "model.layers.10.mlp.down_proj", False),
+        (matching.Globs([]), "lm_head", False),
+        (matching.Substrings(["linear_attn"]), "model.layers.0.linear_attn.out_proj", True),
+        (matching.RegexesOrEnds(["re:.*self_attn.*"]), "model.layers.0.self_attn.o_proj", True),
+        (matching.RegexesOrEnds([r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]), "model.layers.0.mlp.down_proj", True),
+        (matching.RegexesOrEnds([r"re:.*mlp\.(gate|up)_proj.*"]), "model.layers.0.mlp.experts", False),
+        (matching.RegexesOrEnds(["self_attn.o_proj"]), "model.layers.0.self_attn.o_proj", True),
+        (matching.RegexesOrEnds(["model.layers.0.mlp"]), "model.layers.0.mlp.down_proj", False),  # never a parent
+    ],
+)
+def test_lists(listed: matching.Listed, module: str, expected: bool) -> None:
+    assert (module in listed) is expected
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(", "x" * 3_000])
+def test_an_expression_that_may_take_for_ever_is_refused(pattern: str) -> None:
+    with pytest.raises(SpecError, match=r"is no regular expression that is matched here"):
+        matching.RegexesOrEnds([f"re:{pattern}"])
+
+
+# ── formats ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def recipe(**section: Any) -> Recipe:
+    return quantization.recipe(HfConfig(where="config.json: ", data={"quantization_config": section}))
+
+
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 128}
+DOWN_PROJ, ROUTED = "model.layers.0.mlp.down_proj", "model.layers.0.mlp.experts"
+LINEAR = {"targets": ["Linear"], "input_activations": None}
+INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+MXFP4 = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
+FP8_CHANNEL = {"num_bits": 8, "type": "float", "strategy": "channel"}
+
+
+def mixed(**layers: dict[str, str]) -> dict[str, Any]:
+    return {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+
+
+def compressed(weights: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"quant_method": "compressed-tensors", "config_groups": {"g": {**LINEAR, "weights": weights}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("section", "module", "kind", "expected"),
+    [
+        ({"quant_method": "fp8"}, "model.layers.0.mlp.down_proj", "linear", Fp8Scaled(per="tensor", static=False)),
+        ({"quant_method": "fp8"}, "lm_head", "head", UNQUANTIZED),  # only projections and experts
+        (
+            {"quant_method": "fp8", "activation_scheme": "static"},
+            DOWN_PROJ,
+            "linear",
+            Fp8Scaled(per="tensor", static=True),
+        ),
+        (
+            {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["model.layers.0"]},
+            "model.layers.0.mlp.experts",
+            "experts",
+            UNQUANTIZED,
+        ),
+        # DeepSeek-V4 …-NVFP4: experts of their own, those of the MTP head stay in blocks
+        (
+            {"quant_method": "fp8", "weight_block_size": [128, 128], "moe_quant_algo": "NVFP4", "ignore": ["mtp.*"]},
+            "model.layers.0.ffn.experts",
+            "experts",
+            NvFp4(),
+        ),
+        (
+            {"quant_method": "fp8", "weight_block_size": [128, 128], "moe_quant_algo": "NVFP4", "ignore": ["mtp.*"]},
+            "mtp.0.ffn.experts",
+            "experts",
+            Fp8Blocks(rows=128, columns=128),
+        ),
+        ({"quant_algo": "FP8", "ignore": ["lm_head"]}, "lm_head", "head", UNQUANTIZED),
+        ({"quant_algo": "NVFP4"}, "lm_head", "head", NvFp4()),  # ModelOpt's head is quantized unless excluded
+        (
+            {"quantization": {"quant_algo": "NVFP4", "group_size": 16}},
+            DOWN_PROJ,
+            "linear",
+            NvFp4(),
+        ),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}},
+            },
+            "model.layers.0.mlp.gate_up_proj",
+            "linear",
+            Fp8Scaled(per="tensor", static=True),
+        ),
+        (
+            mixed(**{"backbone.layers.1.mixer.experts.0.up_proj": {"quant_algo": "W4A16_NVFP4"}}),
+            "model.layers.1.mixer.experts",
+            "experts",
+            NvFp4(weight_only=True),
+        ),
+        (
+            mixed(lm_head={"quant_algo": "FP8"}),
+            "model.layers.1.mlp.down_proj",
+            "linear",
+            UNQUANTIZED,
+        ),
+        (
+            {"quant_method": "awq", "bits": 4, "group_size": 64},
+            "model.layers.0.mlp.experts",
+            "experts",
+            Awq(bits=4, group=64),
+        ),
+        ({"quant_method": "awq", "modules_to_not_convert": ["visual"]}, "lm_head", "head", UNQUANTIZED),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True},
+            DOWN_PROJ,
+            "linear",
+            Gptq(bits=4, group=128, ordered=True),
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {r"-:.*self_attn.*": {}}},
+            "model.layers.0.self_attn.o_proj",
+            "linear",
+            UNQUANTIZED,
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {r"+:.*down_proj": {"bits": 8}}},
+            DOWN_PROJ,
+            "linear",
+            Gptq(bits=8, group=128, ordered=False),
+        ),
+        (
+            {**AUTO_ROUND, "sym": True},
+            ROUTED,
+            "experts",
+            Gptq(bits=4, group=128, ordered=False),
+        ),
+        (
+            {
+                "quant_method": "auto-round",
+                "bits": 4,
+                "group_size": 128,
+                "extra_config": {f"model.layers.0.self_attn.{part}_proj": {"bits": 16} for part in "qkv"},
+            },
+            "model.layers.0.self_attn.qkv_proj",
+            "linear",
+            UNQUANTIZED,
+        ),
+        (
+            {
+                "quant_method": "auto-round",
+                "bits": 4,
+                "group_size": 128,
+                "block_name_to_quantize": "model.language_model.layers",
+            },
+            "mtp.layers.0.mlp.down_proj",
+            "linear",
+            UNQUANTIZED,
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "config_groups": {"group_0": {**LINEAR, "weights": INT4}},
+            },
+            "model.layers.0.mlp.experts",
+            "experts",
+            PackQuantized(bits=4, group=32, symmetric=True, ordered=False),
+        ),
+        (  # Kimi-K2.5: only the routed experts
+            {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "config_groups": {"group_0": {**LINEAR, "weights": INT4}},
+                "ignore": ["lm_head", "re:.*self_attn.*"],
+            },
+            "model.layers.0.self_attn.o_proj",
+            "linear",
+            UNQUANTIZED,
+        ),
+        (  # Kimi-K3
+            compressed(MXFP4),
+            "model.layers.0.block_sparse_moe.experts",
+            "experts",
+            MxFp4(),
+        ),
+        (
+            compressed(FP8_CHANNEL),
+            "lm_head",
+            "head",
+            UNQUANTIZED,
+        ),
+        ({"quant_method": "mxfp4"}, "model.layers.0.self_attn.o_proj", "linear", UNQUANTIZED),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_which_scheme_a_module_gets(section: dict[str, Any], module: str, kind: Kind, expected: Scheme) -> None:
+    found = recipe(**section).scheme(module, kind)
+    assert found == expected or type(found) is type(expected) is MxFp4
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"quant_method": "of-tomorrow"}, r"quant_method: the tensors of 'of-tomorrow' are not known"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, r"weight_block_size: got \[128\]; expected two positive"),
+        ({"quant_algo": "INT2"}, r"quant_algo: got 'INT2'; known are FP8, NVFP4"),
+        (
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"a": {"quant_algo": [1]}}},
+            r"'a': quant_algo None is not",
+        ),
+        ({"quant_method": "gptq"}, r"bits: missing"),
+        (
+            compressed({"num_bits": 3}),
+            r"3-bit 'int', strategy 'tensor', format '': not known",
+        ),
+    ],
+)
+def test_mistakes_name_the_key(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        recipe(**section)
+    assert str(caught.value).count("\n") == 1
+
+
+# ── models ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: name -> parameters in 10^9 as published or as the name states, bytes of all tensors in GiB at TP1.
+COUNTED = [
+    ("Qwen/Qwen3-30B-A3B", 30.5, 0.05),
+    ("Qwen/Qwen3-235B-A22B", 235.0, 0.1),
+    ("Qwen/Qwen3-Coder-480B-A35B-Instruct", 480.0, 0.2),
+    ("mistralai/Mixtral-8x7B-v0.1", 46.7, 0.01),
+    ("mistralai/Mixtral-8x22B-v0.1", 140.6, 0.05),
+    ("Qwen/Qwen3-32B", 32.8, 0.05),
+]
+
+
+@pytest.mark.parametrize(("name", "billions", "within"), COUNTED)
+def test_parameters_are_as_many_as_published(name: str, billions: float, within: float) -> None:
+    spec = load_model(name)
+    count = sum(part.parameters for part in spec.family.tensors(spec.config, 1) if isinstance(part, Tensor))
+    assert count / 1e9 == pytest.approx(billions, abs=within)
+
+
+@pytest.mark.parametrize(
+    ("quantized", "plain"),
+    [
+        ("Qwen/Qwen3-30B-A3B-FP8", "Qwen/Qwen3-30B-A3B"),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "Qwen/Qwen3-235B-A22B"),
+        ("nvidia/Qwen3.6-27B-NVFP4", "Qwen/Qwen3.6-27B"),
+        ("nvidia/Qwen3.6-35B-A3B-NVFP4", "Qwen/Qwen3.5-35B-A3B"),
+    ],
+)
+def test_quantizing_loses_no_parameters(quantized: str, plain: str) -> None:
+    counts = []
+    for spec in map(load_model, (quantized, plain)):
+        parts = spec.family.tensors(spec.config, 1)
+        counts.append(sum(part.parameters for part in parts if not isinstance(part, RotaryTable)))
+    assert counts[0] == counts[1]
+
+
+def test_a_mixed_checkpoint_by_hand() -> None:
+    """nvidia/Qwen3.6-27B-NVFP4, one layer of linear attention: FP8 but for b and a, and an MLP in NVFP4."""
+    spec = load_model("nvidia/Qwen3.6-27B-NVFP4")
+    mine = [
+        part
+        for part in spec.family.tensors(spec.config, 1)
+        if not isinstance(part, RotaryTable) and part.module.startswith("model.layers.0.")
+    ]
+    by_module: dict[str, int] = {}
+    for part in mine:
+        name = part.module.removeprefix("model.layers.0.")
+        by_module[name] = by_module.get(name, 0) + part.bytes
+    # (2 × 16 × 128 + 48 × 128) channels + 48 × 128 of the gate = 16,384 rows of 5,120; scales of rows and activations
+    assert by_module["linear_attn.in_proj_qkvz"] == 16384 * 5120 + 16384 * 4 + 4 * 4
+    assert by_module["linear_attn.in_proj_ba"] == 96 * 5120 * 2
+    # 2 × 17,408 rows: half a byte, a sixteenth of a byte of scales, one 16-bit scale
+    assert by_module["mlp.gate_up_proj"] == 34816 * 5120 // 2 + 34816 * 5120 // 16 + 2
+    assert spec.fp8_kv_cache
+
+
+def test_a_separate_quantization_file_is_read() -> None:
+    spec = load_model("nvidia/Qwen3-235B-A22B-NVFP4")  # its config.json tells of no quantization
+    assert (spec.quantization, spec.fp8_kv_cache, spec.why_no_weights) == ("modelopt", True, "")
