@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
+from specbench.budget.predict import predict
+from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.sizing.cell import stage_layers
 from specbench.errors import SpecError
 from specbench.layers import NOTHING, FullAttention, Mamba2, Together, UnevenSplitError, parts
 from specbench.specs import ModelSpec, load_model
-from specbench.units import GIB
+from specbench.units import GIB, Interval
 from specbench.weights import Repacked, Tensor
 
 NANO, SUPER = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"
+MICRO, SMALL = "ibm-granite/granite-4.0-h-micro", "ibm-granite/granite-4.0-h-small"
+FALCON, FALCON_7B = "tiiuae/Falcon-H1-0.5B-Instruct", "tiiuae/Falcon-H1-7B-Instruct"
+LFM2, LFM2_MOE, JET = "LiquidAI/LFM2-700M", "LiquidAI/LFM2-8B-A1B", "jet-ai/Jet-Nemotron-2B"
 ULTRA, NANO_9B = "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "nvidia/NVIDIA-Nemotron-Nano-9B-v2"
 
 
@@ -42,6 +47,14 @@ def states(model: ModelSpec, tp: int, itemsize: int = 4) -> int:
         (ULTRA, 8, 6_144, 48 * 2_304 * 6, 48 * 1_048_576),
         # 128 heads of 80: 16 on a rank of 8, 1,280 channels and 2 × 128 of its one group
         (NANO_9B, 8, 2_048, 27 * 1_536 * 6, 27 * 655_360),
+        # one group: 8,192 / 8 inner channels and all 2 × 128 of the group on every rank
+        (SMALL, 8, 2_048, 36 * 1_280 * 6, 36 * 524_288),
+        (MICRO, 4, 2_048, 36 * 1_280 * 6, 36 * 524_288),
+        # 2 KV heads on 4 ranks: one each, in all 36 layers; 6 heads of state and 384 + 256 channels
+        (FALCON, 4, 9_216, 36 * 640 * 6, 36 * 196_608),
+        (FALCON_7B, 2, 22_528, 44 * 2_048 * 6, 44 * 1_572_864),
+        (LFM2, 4, 3_072, 10 * 384 * 4, 0),
+        (LFM2_MOE, 8, 1_536, 18 * 256 * 4, 0),
     ],
 )
 def test_bytes_on_one_of_several_ranks(name: str, tp: int, per_token: int, window: int, state: int) -> None:
@@ -97,19 +110,85 @@ def test_nemotron_nano_9b_is_the_unnamed_model_of_a_public_log() -> None:
     assert gib(2_618_868 * token(model, 1) // 2) == 19.98
 
 
+def log_of(case: str, version: str, model: str, fraction: float) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "name": case,
+            "engine": {"version": version},
+            "model": model,
+            "gpu": {"name": "rtx-pro-6000"},  # pre and post are measured: the card does not matter
+            "memory": {"mem_fraction_static": fraction},
+        }
+    )
+
+
+def logged(gib: float) -> Interval:
+    """A figure of two decimals."""
+    return Interval(*(round((gib + off) * GIB) for off in (-0.005, 0, 0.005)))
+
+
+@pytest.mark.parametrize(
+    ("model", "fraction", "pre", "post", "slots", "tokens"),
+    [
+        # Case granite4-h-micro-one-batch. The fraction is not in the log: 38 slots and 399,740 tokens need
+        # 38 × 76,437,504 + 399,740 × 8,192 B = 5.755 GiB, so it is 1 - (9.26 - 5.755) / 15.24 = 0.770
+        (MICRO, 0.770, 15.24, 9.26, 38, 399_740),
+        # Case lfm2-700m-conv-only: 85,292 × 61,440 + 473,854 × 12,288 B = 10.303 GiB, 1 - 3.507 / 15.33 = 0.771
+        (LFM2, 0.771, 15.33, 13.81, 85_292, 473_854),
+    ],
+)
+def test_pools_of_a_public_log(model: str, fraction: float, pre: float, post: float, slots: int, tokens: int) -> None:
+    found = predict(log_of("public", "0.5.10", model, fraction), pre_bytes=logged(pre), post_bytes=logged(post))
+    got_slots, got_tokens = (found.limits[name].value for name in ("state_slots", "kv_tokens"))
+    assert got_slots is not None and got_tokens is not None
+    assert got_slots.low <= slots <= got_slots.high
+    assert got_tokens.low <= tokens <= got_tokens.high
+    # ten MiB of rounding on two figures, half of it each pool's
+    assert got_slots.point == pytest.approx(slots, rel=0.002)
+    assert got_tokens.point == pytest.approx(tokens, rel=0.002)
+
+
+def test_what_the_pools_of_public_logs_take() -> None:
+    micro, lfm2 = load_model(MICRO), load_model(LFM2)
+    assert (gib(39 * windows(micro, 1)), gib(39 * states(micro, 1))) == (0.03, 2.74)
+    assert gib(399_740 * token(micro, 1) // 2) == 1.52
+    assert (gib(85_293 * windows(lfm2, 1)), states(lfm2, 1)) == (4.88, 0)
+    assert gib(473_854 * token(lfm2, 1) // 2) == 2.71
+
+
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [(NANO, 31.58), (SUPER, 120.67), (ULTRA, 549.3), (NANO_9B, 8.89), ("nvidia/Nemotron-H-8B-Base-8K", 8.10)],
+    [
+        *[(NANO, 31.58), (SUPER, 120.67), (ULTRA, 549.3), (NANO_9B, 8.89), ("nvidia/Nemotron-H-8B-Base-8K", 8.10)],
+        *[(SMALL, 32.207), ("ibm-granite/granite-4.0-h-tiny", 6.94), ("ibm-granite/granite-4.0-h-1b", 1.462)],
+        *[(FALCON, 0.5215), (FALCON_7B, 7.586), (JET, 1.965), ("jet-ai/Jet-Nemotron-4B", 3.96)],
+        *[(LFM2, 0.7425 + 0.1007), (LFM2_MOE, 8.34 + 0.1342)],  # the head is a second copy of the embedding
+    ],
 )
 def test_the_tensors_sum_to_the_published_number_of_parameters(name: str, billions: float) -> None:
-    """31.6, 120.7, 550, 8.9 and 8.1 billion: the head that predicts several tokens is not among them."""
+    """What the models are known by (31.6, 120.7, 550 billion …); a head for several tokens is not in it."""
     model = load_model(name)
     tensors = model.family.tensors(model.config, 1)
     count = sum(part.parameters for part in tensors if isinstance(part, Tensor | Repacked))
     assert count / 1e9 == pytest.approx(billions, rel=0.0005)
+
+
+@pytest.mark.parametrize(("name", "logged"), [(MICRO, 5.98)])
+def test_weights_match_the_log(name: str, logged: float) -> None:
+    """GiB of "Load weight end … mem usage" of public logs, TP1, bf16."""
+    size = load_model(name).weights_bytes(1)
+    assert size is not None
+    assert size.point / GIB == pytest.approx(logged, abs=0.02)
+
+
+def test_falcon_keeps_its_head_in_float32() -> None:
+    model = load_model(FALCON)
+    last = list(model.family.tensors(model.config, 1))[-1]
+    rows = 32_832  # 32,784 words, padded to a multiple of 64
+    assert last == Repacked(before=rows * 1_024 * 2, bytes=rows * 1_024 * 4)
 
 
 # ── decoder layers that keep nothing ─────────────────────────────────────────────────────────────────────────────────
@@ -125,6 +204,13 @@ def test_experts_and_mlps_count_where_a_pipeline_is_cut() -> None:
     # MEMEM*EMEMEM*EMEMEM*EMEMEM | *EMEMEM*EMEMEMEM*EMEMEMEME
     assert [names.count("FullAttention") for names in kept] == [3, 3]
     assert [names.count("Mamba2") for names in kept] == [12, 11]
+
+
+def test_stages_of_falcon_have_both_pools_of_their_own_layers() -> None:
+    """44 layers on 3 stages: 14, 15 and 15, each with attention and state."""
+    stages = stage_layers(load_model(FALCON_7B).layers, 3)
+    assert [len(stage) for stage in stages] == [14, 15, 15]
+    assert [len(list(parts(stage))) for stage in stages] == [28, 30, 30]
 
 
 def test_a_layer_with_attention_and_state_is_one_layer() -> None:
@@ -174,4 +260,21 @@ def test_a_mistake_names_the_key(tmp_path: Path, changes: dict[str, Any], messag
     (tmp_path / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(SpecError, match=message) as caught:
         load_model(tmp_path).builtin_draft()
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        (MICRO, {"layer_types": ["mamba"] * 39}, r"layer_types: 39 entries, unknown kinds none"),
+        (LFM2, {"layer_types": ["conv"] * 15 + ["swa"]}, r"layer_types: 16 entries, unknown kinds \['swa'\]"),
+        (FALCON, {"mamba_d_ssm": 1_500}, r"mamba_d_ssm: 1,500 is not 24 heads of 64"),
+        (JET, {"efficient_attention_config": {}}, r"efficient_attention_config\.jet: missing"),
+    ],
+)
+def test_a_mistake_of_another_family(tmp_path: Path, name: str, changes: dict[str, Any], message: str) -> None:
+    config = json.loads((load_model(name).folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(SpecError, match=message) as caught:
+        load_model(tmp_path)
     assert len(str(caught.value).splitlines()) <= 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import SpecError
-from . import decoder, dflash, moe, nemotron_h, qwen3_5, qwen3_next
+from . import decoder, dflash, falcon_h1, granite_hybrid, jet_nemotron, lfm2, moe, nemotron_h, qwen3_5, qwen3_next
 from .contract import Architecture
 from .pending import PENDING, why
 
@@ -20,6 +20,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Qwen3_5MoeForCausalLM": qwen3_5.ARCHITECTURE,
     "Qwen3NextForCausalLM": qwen3_next.ARCHITECTURE,
     "NemotronHForCausalLM": nemotron_h.ARCHITECTURE,
+    "FalconH1ForCausalLM": falcon_h1.ARCHITECTURE,
+    "GraniteMoeHybridForCausalLM": granite_hybrid.ARCHITECTURE,
+    "Lfm2ForCausalLM": lfm2.ARCHITECTURE,
+    "Lfm2MoeForCausalLM": lfm2.MOE,
+    "JetNemotronForCausalLM": jet_nemotron.ARCHITECTURE,
     "DFlashDraftModel": dflash.ARCHITECTURE,
     "LlamaForCausalLM": decoder.ARCHITECTURE,
     "Qwen2ForCausalLM": decoder.ARCHITECTURE,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..hf import HfConfig
-from ..layers import FullAttention, GatedDeltaNet, Mamba2, dtype_bytes, split
+from ..layers import FullAttention, GatedDeltaNet, Mamba2, ShortConvolution, dtype_bytes, split
 from ..quantization import recipe
 from ..quantization.contract import Experts, Linear, Recipe
 from ..quantization.unquantized import NOT_QUANTIZED
@@ -181,6 +181,20 @@ def mamba2(
         yield here.at("out_proj").tensor(sizes.hidden)
     if norm:
         yield here.at("norm").tensor(inner)
+
+
+def short_convolution(sizes: Sizes, layer: ShortConvolution, name: str = "conv", *, bias: bool) -> Iterator[Part]:
+    """The input projection (two gates and what is convolved), the output projection, the convolution."""
+    here, mine = sizes.at(name), layer.conv_channels(sizes.tp)
+    yield from here.linear("in_proj", mine, mine, mine, inp=sizes.hidden)
+    if bias:
+        yield here.at("in_proj").tensor(3 * mine)
+    yield from here.linear("out_proj", sizes.hidden, inp=mine, whole_inp=layer.channels)
+    if bias:
+        yield here.at("out_proj").tensor(sizes.hidden)
+    yield here.at("conv").tensor(mine, layer.kernel)
+    if bias:
+        yield here.at("conv").tensor(mine)
 
 
 def mlp(sizes: Sizes, intermediate: int, name: str = "mlp") -> Iterator[Part]:

@@ -5,14 +5,11 @@ To support one: a file beside this one, its names in `ARCHITECTURES`, and its li
 
 from __future__ import annotations
 
-_MAMBA2 = "Mamba2 layers"
 _MLA = "latent attention (MLA)"
 _SLIDING = "sliding-window attention"
 
 #: Name in config.json -> what of the family is not modelled.
 PENDING: dict[str, str] = {
-    "FalconH1ForCausalLM": _MAMBA2,
-    "GraniteMoeHybridForCausalLM": _MAMBA2,
     "KimiLinearForCausalLM": f"KDA layers and {_MLA}",
     "DeepseekV2ForCausalLM": _MLA,
     "DeepseekV3ForCausalLM": _MLA,
@@ -24,8 +21,6 @@ PENDING: dict[str, str] = {
 
 #: Part of a model's name, lower case -> its family.
 _NAMED: dict[str, str] = {
-    "falcon-h1": "FalconH1ForCausalLM",
-    "granite-4.0-h": "GraniteMoeHybridForCausalLM",
     "kimi-linear": "KimiLinearForCausalLM",
     "kimi-k2": "DeepseekV3ForCausalLM",
     "deepseek-v2": "DeepseekV2ForCausalLM",
