@@ -12,6 +12,9 @@ from specbench.errors import ConfigError
 
 DFLASH = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}
 NEXTN = {"algorithm": "NEXTN"}
+UNO = {"algorithm": "UNO", "num_draft_tokens": 16}
+LORA = {"args": {"uno-lora-path": "adapter"}}
+CUSTOM: dict[str, Any] = {"algorithm": "my_tree", "num_draft_tokens": 33, "eagle_topk": 4, "custom": {}}
 
 
 def run(version: str, speculative: dict[str, Any] | None = None, **sections: Any) -> RunConfig:
@@ -54,6 +57,11 @@ NO_BUFFER = {"mamba_radix_cache_strategy": "no_buffer"}
         run("0.5.6.post2"),
         run("0.5.16", parallel={"tp_size": 4, "pp_size": 2}),
         run("0.0.0.dev7", DFLASH, engine={"sizing": "0.5.16"}),
+        run("0.5.16", {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3.5-9B"}),
+        run("0.5.16", {**DFLASH, "algorithm": "DSPARK", "num_draft_tokens": 17}),
+        run("0.5.20", UNO, engine=LORA, memory={"max_running_requests": 4}),
+        run("0.5.15", {**DFLASH, "algorithm": "DDTREE"}, engine={"sizing": "0.5.15"}),
+        run("0.5.16", CUSTOM, memory={"max_running_requests": 4, "disable_overlap_schedule": True}),
     ],
     ids=lambda config: f"{config.engine.version}-{config.speculative.algorithm}",
 )
@@ -184,14 +192,11 @@ def test_algorithms_of_no_release() -> None:
     assert "did you mean DFLASH" in check(run("0.5.23", {"algorithm": "DFLAHS"}))[0].reason
 
 
-def test_allowed_algorithms_are_those_of_the_version_that_can_be_sized() -> None:
+def test_allowed_algorithms_are_those_of_the_version() -> None:
     assert check(run("0.5.12", {"algorithm": "DDTREE"}))[0].allowed == (
-        "none, EAGLE, EAGLE3, NEXTN, NGRAM, DFLASH; in this version too, but not predicted: STANDALONE, FROZEN_KV_MTP; "
-        "the nearest is DFLASH"
+        "none, EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM, DFLASH, FROZEN_KV_MTP; the nearest is DFLASH"
     )
-    assert check(run("0.5.8", {"algorithm": "DFLASH"}))[0].allowed == (
-        "none, EAGLE, EAGLE3, NEXTN, NGRAM; in this version too, but not predicted: STANDALONE"
-    )
+    assert check(run("0.5.8", {"algorithm": "DFLASH"}))[0].allowed == ("none, EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM")
 
 
 def test_what_allow_refused_leads_to_is_said_as_it_is() -> None:
@@ -217,11 +222,10 @@ def test_ranks_that_the_model_does_not_divide_over(tp: int, what: str) -> None:
 def test_proposed_ranks_suit_the_draft_too() -> None:
     # the target alone (32 heads, 8 KV heads) would take 16 ranks, the draft's 24 heads do not
     sections: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "gpu": {"name": "h200", "count": 16}}
-    draft = {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3.6-27B"}
-    assert check(run("0.5.16", draft, parallel={"tp_size": 16}, **sections)) == []  # not sized, so not judged
-    draft["algorithm"] = "EAGLE"
-    found = check(run("0.5.16", draft, parallel={"tp_size": 16}, **sections))
-    assert found[0].key == "parallel.tp_size" and found[0].allowed == "1, 2, 4, 8 (of 1 to 16)"
+    for algorithm in ("STANDALONE", "EAGLE"):
+        draft = {"algorithm": algorithm, "draft_model_path": "Qwen/Qwen3.6-27B"}
+        found = check(run("0.5.16", draft, parallel={"tp_size": 16}, **sections))
+        assert found[0].key == "parallel.tp_size" and found[0].allowed == "1, 2, 4, 8 (of 1 to 16)"
 
 
 def test_ranks_of_one_attention_group_count() -> None:
@@ -258,7 +262,16 @@ def test_dflash_parallelism(parallel: dict[str, Any], key: str, text: str) -> No
 
 def test_dflash_with_dp_attention_is_allowed_from_0_5_23() -> None:
     parallel = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
-    assert check(run("0.5.23", DFLASH, parallel=parallel)) == []
+    head = {"args": {"enable-dp-lm-head": True}}
+    assert check(run("0.5.23", DFLASH, parallel=parallel, engine=head)) == []
+    assert only(run("0.5.23", DFLASH, parallel=parallel)) == (
+        "parallel.enable_dp_attention",
+        "ValueError: DFLASH with dp attention requires --enable-dp-lm-head.",
+    )
+    assert only(run("0.5.22", DFLASH, parallel=parallel, engine=head)) == (
+        "parallel.enable_dp_attention",
+        "ValueError: Currently DFLASH speculative decoding does not support dp attention.",
+    )
 
 
 def test_dflash_without_a_draft() -> None:
@@ -352,3 +365,153 @@ def test_the_params_loader_uses_them() -> None:
         load_sections(**sections)
     sections["engine"]["allow_refused"] = True
     assert load_sections(**sections).engine.allow_refused
+
+
+# ── the other algorithms ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+STAGES = {"tp_size": 1, "pp_size": 2}
+_V1 = "Pipeline parallelism is not compatible with overlap schedule, speculative decoding"
+
+
+@pytest.mark.parametrize(
+    ("version", "speculative", "said"),
+    [
+        ("0.5.8", NEXTN, f"{_V1}, mixed chunked prefill."),
+        ("0.5.16", NEXTN, _V1),
+        ("0.5.20", {"algorithm": "NGRAM"}, _V1),
+        (
+            "0.5.23",
+            NEXTN,
+            "PP + speculative decoding (MTP) is only supported on prefill nodes (disaggregation-mode=prefill)",
+        ),
+        (
+            "0.5.23",
+            {"algorithm": "NGRAM"},
+            "Pipeline parallelism currently only supports EAGLE (non-multi-layer) speculative decoding",
+        ),
+    ],
+)
+def test_nothing_drafts_over_pipeline_stages(version: str, speculative: dict[str, Any], said: str) -> None:
+    assert only(run(version, speculative, parallel=STAGES)) == ("parallel.pp_size", f"AssertionError: {said}")
+
+
+def test_a_variable_allows_eagle_over_stages_from_0_5_22() -> None:
+    assert check(run("0.5.23", NEXTN, parallel=STAGES, engine={"env": {"SGLANG_ENABLE_PP_SPEC": "1"}})) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "speculative", "sections", "key", "said"),
+    [
+        (
+            "0.5.16",
+            {**DFLASH, "algorithm": "DSPARK", "num_draft_tokens": 16},
+            {},
+            "speculative.num_draft_tokens",  # the draft's block of 16 is gamma
+            (
+                "ValueError: DSpark speculative_num_draft_tokens must equal gamma + 1 (= 17 for gamma=16), but got "
+                "speculative_num_draft_tokens=16."
+            ),
+        ),
+        (
+            "0.5.16",
+            {"algorithm": "DSPARK"},
+            {},
+            "speculative.draft_model_path",
+            "ValueError: DSpark dense speculative decoding requires setting --speculative-draft-model-path.",
+        ),
+        (
+            "0.5.20",
+            {**DFLASH, "algorithm": "DSPARK"},
+            {"parallel": STAGES},
+            "parallel.pp_size",
+            "ValueError: Currently DSpark speculative decoding only supports pp_size == 1.",
+        ),
+        (
+            "0.5.23",
+            {**DFLASH, "algorithm": "DSPARK"},
+            {"parallel": STAGES},
+            "parallel.pp_size",
+            (
+                "ValueError: DSpark pipeline parallelism requires PD prefill; decode and non-disaggregated serving require "
+                "pp_size == 1."
+            ),
+        ),
+        (
+            "0.5.12",
+            {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3.5-9B"},
+            {"memory": EXTRA, "parallel": {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}},
+            "parallel.enable_dp_attention",
+            "ValueError: Currently standalone speculative decoding does not support dp attention.",
+        ),
+        (
+            "0.5.20",
+            UNO,
+            {"memory": {"max_running_requests": 4}},
+            "engine.args.uno-lora-path",
+            "ValueError: UNO requires --uno-lora-path.",
+        ),
+        ("0.5.20", UNO, {"engine": LORA}, "memory.max_running_requests", "AssertionError"),
+        (
+            "0.5.20",
+            UNO,
+            {"engine": LORA, "memory": {"max_running_requests": 4}, "parallel": {"tp_size": 2}},
+            "parallel.tp_size",
+            "ValueError: UNO requires TP=PP=1.",
+        ),
+        (
+            "0.5.20",  # 3 steps of top-k 2: 1 + 2 + 4 + 8 = 15 nodes, but only 2 × (4 - 2) + 1 parents
+            {"algorithm": "UNO", "num_draft_tokens": 15, "eagle_topk": 2, "num_steps": 3},
+            {"engine": LORA, "memory": {"max_running_requests": 4}},
+            "speculative.num_draft_tokens",
+            (
+                "ValueError: UNO tree mode cannot represent the requested Q in EAGLE's parent-list ABI: Q-1=14 exceeds "
+                "K*(F-2)+1=5 for F=4, K=2."
+            ),
+        ),
+        (
+            "0.5.15",
+            {**DFLASH, "algorithm": "DDTREE"},
+            {"engine": {"sizing": "0.5.15"}, "memory": {"page_size": 64}},
+            "memory.page_size",
+            "ValueError: DDTREE currently supports only page_size == 1. Got page_size=64.",
+        ),
+        (
+            "0.5.16",
+            CUSTOM,
+            {"memory": {"max_running_requests": 4}},
+            "memory.disable_overlap_schedule",
+            "ValueError: Speculative algorithm MY_TREE does not support overlap scheduling.",
+        ),
+        (
+            "0.5.16",
+            {**CUSTOM, "algorithm": "DFLASH"},
+            {"memory": {"max_running_requests": 4}},
+            "speculative.algorithm",
+            "ValueError: 'DFLASH' is a reserved speculative algorithm name; cannot be re-registered.",
+        ),
+        ("0.5.11", {**CUSTOM, "custom": {"overlap": True}}, {"memory": EXTRA}, "speculative.algorithm", None),
+        (
+            "0.5.16",
+            {**CUSTOM, "custom": {"overlap": True}},
+            {},
+            "memory.max_running_requests",
+            "AssertionError",
+        ),
+        ("0.5.15", {**DFLASH, "algorithm": "DDTREE"}, {}, "speculative.algorithm", None),
+    ],
+)
+def test_what_the_other_algorithms_demand(
+    version: str, speculative: dict[str, Any], sections: dict[str, Any], key: str, said: str | None
+) -> None:
+    found = check(run(version, speculative, **sections))
+    assert (found[0].key, found[0].engine_error) == (key, said)
+
+
+def test_frozen_kv_mtp_has_no_widths_of_its_own() -> None:
+    found = check(run("0.5.16", {"algorithm": "FROZEN_KV_MTP", "draft_model_path": "Qwen/Qwen3.5-9B"}))
+    assert [refusal.key for refusal in found] == [
+        "speculative.num_steps",
+        "speculative.eagle_topk",
+        "speculative.num_draft_tokens",
+    ]

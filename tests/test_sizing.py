@@ -32,6 +32,7 @@ DRAFT_GIB = 3.5e9 / GIB
 VERSIONS = ("0.5.12", "0.5.13", "0.5.16", "0.5.23")
 NO_RESERVE = {"SGLANG_VLM_CACHE_SIZE_MB": "0"}
 DFLASH = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}
+DSPARK = DFLASH | {"algorithm": "DSPARK"}
 NEXTN = {"algorithm": "NEXTN", "num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}
 
 
@@ -211,12 +212,37 @@ def test_a_narrow_state_halves_the_slot_but_not_its_convolution(tp: int, slot: i
         ({**NEXTN, "draft_model_path": "Qwen/Qwen3.6-27B"}, 0.8, 69_632, (40, 190_807, 8), 5.16),
         (DFLASH, DRAFT_GIB, 86_016, (12, 152_394, 2), 6.88),
         ({"algorithm": "NGRAM"}, 0.0, 65_536, (19, 236_980, 3), 6.88),
+        (DSPARK, DRAFT_GIB, 86_016, (23, 147_025, 4), 5.73),  # gamma 7: 8 tokens
+        # as NGRAM's 12 tokens: nothing is charged for either
+        ({"algorithm": "UNO", "num_draft_tokens": 12}, 0.0, 65_536, (19, 236_980, 3), 6.88),
+        (
+            {"algorithm": "MY_SPEC", "num_draft_tokens": 12, "custom": {"overlap": True}},
+            0,
+            65_536,
+            (19, 236_980, 3),
+            6.88,
+        ),
+        # a class that answers to is_dflash_family
+        (
+            {
+                **DFLASH,
+                "algorithm": "MY_SPEC",
+                "num_draft_tokens": 16,
+                "custom": {"overlap": True, "draft_kv": "dflash"},
+            },
+            DRAFT_GIB,
+            86_016,
+            (12, 152_394, 2),
+            6.88,
+        ),
     ],
 )
 def test_other_algorithms(
     speculative: dict[str, Any], draft_gib: float, cell: int, expected: tuple[int, int, int], scratch_gib: float
 ) -> None:
+    args = {"DSPARK": {"speculative-dspark-block-size": 7}, "UNO": {"uno-lora-path": "adapter"}}
     case = config("0.5.23", speculative=speculative, mem_fraction_static=0.80, max_running_requests=8)
+    case = case.replace({"engine.args": args.get(speculative["algorithm"], {})})
     found = budget(case, 94.40, WEIGHTS_GIB + draft_gib)
     assert figures(found) == expected
     assert found.details["charged_cell_bytes"].point == cell
@@ -225,7 +251,15 @@ def test_other_algorithms(
 
 @pytest.mark.parametrize(
     ("version", "path", "cell"),
-    [("0.5.13", True, 65_536), ("0.5.16", False, 65_536), ("0.5.16", True, 69_632), ("0.5.23", False, 65_536)],
+    [
+        ("0.5.13", True, 65_536),
+        ("0.5.16", False, 65_536),
+        # up to 0.5.16 the head of a model with a vision tower counts as all 64 layers: 65,536 × (1 + 64 / 16)
+        ("0.5.16", True, 327_680),
+        ("0.5.18", True, 69_632),  # then as one: 65,536 × (1 + 1 / 16)
+        ("0.5.23", True, 69_632),
+        ("0.5.23", False, 65_536),
+    ],
 )
 def test_the_heads_kv_is_charged_with_a_draft_path_only(version: str, path: bool, cell: int) -> None:
     speculative = {**NEXTN, "draft_model_path": "Qwen/Qwen3.6-27B" if path else None}
@@ -233,6 +267,66 @@ def test_the_heads_kv_is_charged_with_a_draft_path_only(version: str, path: bool
     found = budget(case, 94.40, WEIGHTS_GIB)
     assert found.details["charged_cell_bytes"].point == cell
     assert found.details["draft_cell_bytes"].point == 4_096  # allocated all the same
+
+
+@pytest.mark.parametrize(
+    ("budget_nodes", "width", "scratch_gib", "expected"),
+    [
+        (15, 16, 2.29, (13, 153_613, 3)),
+        (16, 17, 2.44, (13, 148_244, 3)),
+        (32, 33, 4.73, (7, 191_197, 1)),
+        (64, 65, 9.32, (4, 139_295, 1)),
+    ],
+)
+def test_ddtree_on_0_5_15(budget_nodes: int, width: int, scratch_gib: float, expected: tuple[int, int, int]) -> None:
+    """Era II, four slots per request (no overlap), draft KV as DFLASH's, whole windows for every node."""
+    run = config(
+        "0.5.15", speculative=DFLASH | {"algorithm": "DDTREE"}, mem_fraction_static=0.80, max_running_requests=4
+    )
+    run = run.replace({"engine.sizing": "0.5.15", "engine.args": {"speculative-ddtree-budget": budget_nodes}})
+    found = budget(run, 94.40, WEIGHTS_GIB + DRAFT_GIB)
+    assert figures(found) == expected
+    assert found.details["draft_tokens"].point == width
+    assert found.details["scratch_per_request_bytes"].point / GIB == pytest.approx(scratch_gib, abs=0.005)
+    # allocated: a row more, and no shared columns: requests + 1 rows × width × (48 layers × 61,440 B)
+    windows = found.terms["scratch_conv"].bytes
+    assert windows is not None and windows.point == (expected[2] + 1) * width * 48 * 61_440
+
+
+@pytest.mark.parametrize(
+    ("version", "charged", "own"),
+    [
+        ("0.5.13", 0, 32_768),  # 8 full layers × 4 KV heads × 512 × 2 B: allocated outside the budget
+        ("0.5.16", 147_456 * 32 // 36, 32_768),  # all 32 layers of its config, each as one of the target's 36
+        ("0.5.23", 147_456 * 32 // 36, 32_768),
+    ],
+)
+def test_a_standalone_draft_is_charged_by_all_its_layers(version: str, charged: int, own: int) -> None:
+    draft = {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3.5-9B"}
+    run = config(version, speculative=draft, mem_fraction_static=0.85, max_running_requests=4)
+    found = budget(run.replace({"model": "Qwen/Qwen3-8B"}), 94.40, 33.0)
+    assert found.details["charged_cell_bytes"].point == 147_456 + charged
+    assert found.details["draft_cell_bytes"].point == own
+
+
+def test_a_frozen_draft_is_charged_and_keeps_nothing() -> None:
+    draft = {"algorithm": "FROZEN_KV_MTP", "draft_model_path": "Qwen/Qwen3-8B"}
+    widths = {"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}
+    run = config("0.5.16", speculative=draft | widths, mem_fraction_static=0.85, max_running_requests=4)
+    found = budget(run.replace({"model": "meta-llama/Meta-Llama-3.1-8B"}), 94.40, 33.0)
+    # the target's 32 layers × 8 heads × 256 × 2 B = 131,072; 36 layers of the draft more
+    assert found.details["charged_cell_bytes"].point == 131_072 + 131_072 * 36 // 32
+    assert found.details["draft_cell_bytes"].point == 0
+
+
+@pytest.mark.parametrize(("dtype", "cell"), [(None, 86_016), ("fp8_e4m3", 65_536 + 10_240), ("auto", 86_016)])
+def test_the_drafts_kv_has_a_type_of_its_own_from_0_5_18(dtype: str | None, cell: int) -> None:
+    run = config("0.5.23", mem_fraction_static=0.85, max_running_requests=4)
+    run = run.replace({"engine.args": {"speculative-draft-kv-cache-dtype": dtype}})
+    found = budget(run, 94.40, WEIGHTS_GIB + DRAFT_GIB)
+    assert found.details["charged_cell_bytes"].point == cell
+    assert found.details["draft_cell_bytes"].point == cell - 65_536
+    assert not any("kv-cache-dtype" in warning for warning in found.warnings)
 
 
 # ── SGLang's own code, run without a GPU: 95.6 GiB before, 43 after loading ──────────────────────────────────────────

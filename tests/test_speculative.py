@@ -20,8 +20,8 @@ LLAMA = load_model("meta-llama/Meta-Llama-3.1-8B")
 def test_every_algorithm_answers(name: str) -> None:
     algorithm = speculative.get(name)
     assert algorithm.name == name
-    assert algorithm.family in ("none", "eagle", "dflash", "ngram")
-    given = DRAFT if algorithm.family == "dflash" else None
+    assert algorithm.family in ("none", "eagle", "dflash", "ngram", "frozen_kv_mtp", "uno", "synchronous")
+    given = DRAFT if name in ("DFLASH", "DSPARK", "DDTREE", "STANDALONE", "FROZEN_KV_MTP") else None
     section = SpeculativeSection(algorithm=name, draft_model_path="x" if given else None)
     shape = algorithm.shape(section, TARGET, algorithm.draft(TARGET, given), {})
     assert (shape.verify_width == 0) == (name == "none")
@@ -41,15 +41,58 @@ def test_every_algorithm_answers(name: str) -> None:
         ("NEXTN", {"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}, {}, 4, 1, 4),
         ("NEXTN", {"num_steps": 5, "eagle_topk": 1, "num_draft_tokens": 4}, {}, 6, 1, 6),  # a chain: steps + 1
         ("EAGLE", {"num_steps": 5, "eagle_topk": 4, "num_draft_tokens": 16}, {}, 16, 4, 6),
+        ("DSPARK", {}, {}, 17, 1, 17),  # the draft's block_size is gamma: gamma + 1
+        ("DSPARK", {}, {"speculative_dspark_block_size": 7}, 8, 1, 8),
+        ("STANDALONE", {}, {}, 4, 1, 4),
+        ("STANDALONE", {"num_steps": 5, "eagle_topk": 2, "num_draft_tokens": 8}, {}, 8, 2, 6),
+        ("FROZEN_KV_MTP", {"num_steps": 5, "eagle_topk": 1, "num_draft_tokens": 6}, {}, 6, 1, 6),
+        ("UNO", {"num_draft_tokens": 16}, {}, 16, 1, 16),
+        ("UNO", {"num_draft_tokens": 5, "eagle_topk": 2, "num_steps": 3}, {}, 5, 2, 4),
+        ("DDTREE", {}, {}, 16, 1, 16),  # budget block - 1: a chain
+        ("DDTREE", {}, {"speculative_ddtree_budget": 64}, 65, 1, 16),  # nodes and root; no path beyond the block
+        ("DDTREE", {}, {"speculative_ddtree_budget": 7}, 16, 1, 8),  # the draft still makes its block
         ("NGRAM", {}, {}, 12, 10, 12),
         ("NGRAM", {"num_draft_tokens": 8}, {"speculative_ngram_max_bfs_breadth": 1}, 8, 1, 8),
     ],
 )
 def test_widths(name: str, keys: dict[str, int], args: dict[str, Any], width: int, topk: int, accept: int) -> None:
     algorithm = speculative.get(name)
-    draft = DRAFT if name == "DFLASH" else None
+    draft = DRAFT if name in ("DFLASH", "DSPARK", "DDTREE") else None
     shape = algorithm.shape(SpeculativeSection(algorithm=name, **keys), TARGET, draft, args)
     assert (shape.verify_width, shape.topk, shape.longest_accept) == (width, topk, accept)
+
+
+def test_dspark_without_a_word_drafts_seven() -> None:
+    shape = speculative.get("DSPARK").shape(SpeculativeSection(algorithm="DSPARK"), TARGET, None, {})
+    assert shape.verify_width == 7 + 1
+
+
+def test_a_standalone_draft_is_the_whole_model() -> None:
+    algorithm = speculative.get("STANDALONE")
+    assert algorithm.draft(LLAMA, TARGET) is TARGET  # not its multi-token head
+    shape = algorithm.shape(SpeculativeSection(algorithm="STANDALONE"), LLAMA, TARGET, {})
+    assert (shape.steps, shape.topk, shape.verify_width) == (3, 1, 4)  # not Llama's tree
+
+
+def test_a_tree_whose_nodes_have_ancestors_of_their_own_keeps_whole_windows() -> None:
+    shape = speculative.get("DDTREE").shape(SpeculativeSection(algorithm="DDTREE"), TARGET, DRAFT, {})
+    assert shape.own_windows and shape.topk == 1
+
+
+def test_a_plug_ins_algorithm_is_what_its_description_says() -> None:
+    described = {"verify_width": 65, "draft_kv": "dflash", "longest_accept": 9, "default_requests": 16}
+    section = SpeculativeSection.model_validate(
+        {"algorithm": "my_tree", "num_draft_tokens": 16, "eagle_topk": 4, "custom": described}
+    )
+    algorithm = speculative.of(section)
+    assert (algorithm.name, algorithm.family, algorithm.draft_kv) == ("MY_TREE", "synchronous", "dflash")
+    assert algorithm.default_requests == 16
+    shape = algorithm.shape(section, TARGET, DRAFT, {})
+    assert (shape.verify_width, shape.topk, shape.longest_accept) == (65, 4, 9)
+    bare = SpeculativeSection.model_validate({"algorithm": "x", "num_draft_tokens": 6, "custom": {"overlap": True}})
+    assert speculative.of(bare).family == "custom"
+    assert speculative.of(bare).shape(bare, TARGET, None, {}).longest_accept == 6
+    assert speculative.of(bare).default_requests is None
 
 
 def test_llama_defaults_to_a_tree() -> None:
@@ -88,8 +131,8 @@ def test_contradictions(name: str, keys: dict[str, Any], key: str, allowed: str)
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("DSPARK", "DSPARK exists in SGLang since 0.5.16; specbench cannot size it yet"),
-        ("ddtree", "DDTREE is in no SGLang release up to 0.5.23"),
+        ("DSPRK", "did you mean DSPARK"),
+        ("lookahead", "'lookahead' is no algorithm that specbench knows"),
         ("DFLSH", "did you mean DFLASH"),
         ("eagle4", "did you mean EAGLE"),
     ],

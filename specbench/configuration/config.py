@@ -152,9 +152,37 @@ class ParallelSection(Section):
         return self.tp_size * self.pp_size * self.replicas
 
 
+class CustomAlgorithm(Section):
+    """What a plug-in's algorithm means for memory; the flags of its widths are those of every algorithm."""
+
+    verify_width: Count | None = Field(
+        None,
+        description="the tokens verified per step where the plug-in itself sets them (a tree: its nodes and the root); "
+        "when left out: num_draft_tokens",
+    )
+    draft_kv: Literal["none", "eagle", "dflash"] = Field(
+        "none",
+        description="how the engine charges the draft's KV: none, or as the class answers to is_eagle or is_standalone "
+        "(eagle: the target's bytes by layers, from 0.5.14) or is_dflash_family (dflash: by layers, from 0.5.18 by the "
+        "draft's geometry)",
+    )
+    draft_pool: bool = Field(
+        True, description="whether a draft model keeps KV for the target's token count, charged or not"
+    )
+    overlap: bool = Field(False, description="whether it was registered with supports_overlap")
+    longest_accept: Count | None = Field(
+        None, description="the most tokens that one step can yield, bonus included; when left out: the verify width"
+    )
+    default_requests: Count | None = Field(
+        None, description="max_running_requests that the plug-in sets when none is given; when left out: it sets none"
+    )
+
+
 class SpeculativeSection(Section):
     algorithm: Text = Field(
-        "none", description="the speculative algorithm: none (the baseline), DFLASH, EAGLE, EAGLE3, NEXTN, NGRAM, …"
+        "none",
+        description="the speculative algorithm: none (the baseline), DFLASH, DSPARK, EAGLE, EAGLE3, NEXTN, STANDALONE, "
+        "FROZEN_KV_MTP, NGRAM, UNO, DDTREE (of a fork), or the name that a plug-in registers (with custom)",
     )
     draft_model_path: Text | None = Field(
         None, description="the draft: a model shipped in data/models, or a folder with a config.json"
@@ -167,6 +195,11 @@ class SpeculativeSection(Section):
     )
     eagle_topk: Count | None = Field(
         None, description="the number of branches per step (EAGLE family); when left out: the algorithm's default"
+    )
+    custom: CustomAlgorithm | None = Field(
+        None,
+        description="what an algorithm that a plug-in registers means for memory (keys below); when left out: the "
+        "algorithm is a built-in one",
     )
 
 

@@ -63,9 +63,12 @@ def _walk(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[type[
 
 
 def _values_of(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds: itself, or as the values of a mapping."""
+    """The model that a field holds: itself, one that may be left out, or as the values of a mapping."""
     held = get_args(annotation)[-1] if get_origin(annotation) is dict else annotation
-    return held if isinstance(held, type) and issubclass(held, BaseModel) else None
+    for one in (held, *get_args(held)):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+    return None
 
 
 def _is_branch(part: int | str) -> bool:
@@ -83,8 +86,9 @@ def _description(keys: Sequence[str], root: type[BaseModel]) -> str | None:
         if field is None:
             return text
         text = field.description
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
+        inner = _values_of(field.annotation)
+        if inner is not None and get_origin(field.annotation) is not dict:
+            model = inner
             text = text or "a mapping of the keys " + listed(tuple(model.model_fields))
     return text
 

@@ -53,12 +53,24 @@ def markdown() -> str:
         if isinstance(section, type) and issubclass(section, BaseModel):
             parts.append(f"\n## {name}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n")
             parts += [_row(key, inner) for key, inner in section.model_fields.items()]
+            for key, inner in section.model_fields.items():
+                parts += _nested(f"{name}.{key}", inner)
         else:
             meaning = {"name": "also the run's folder", "model": "a shipped model, or a folder with a config.json"}[
                 name
             ]
             parts.append(f"\n## {name}\n\nText, required: {meaning}.\n")
     return "".join(parts)
+
+
+def _nested(key: str, field: FieldInfo) -> list[str]:
+    """The table of a mapping with keys of its own; nothing for any other field."""
+    return [
+        f"\n### {key}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n"
+        + "".join(_row(inner, of) for inner, of in model.model_fields.items())
+        for model in get_args(field.annotation)
+        if isinstance(model, type) and issubclass(model, BaseModel)
+    ]
 
 
 def _row(key: str, field: FieldInfo) -> str:
@@ -82,6 +94,8 @@ def _type(annotation: Any) -> str:
     simple = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): ""}
     if annotation in simple:
         return simple[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "mapping"
     origin, arguments = get_origin(annotation), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _type(arguments[0])

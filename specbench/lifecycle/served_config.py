@@ -169,7 +169,7 @@ def _belongs(config: RunConfig, key: str, value: Any) -> bool:
         return True
     try:
         tried = config.replace({key: value}).speculative
-        return not any(f"speculative.{found.key}" == key for found in speculative.get(tried.algorithm).check(tried))
+        return not any(f"speculative.{found.key}" == key for found in speculative.of(tried).check(tried))
     except (ConfigError, ValidationError):
         return False
 

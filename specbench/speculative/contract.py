@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..configuration.config import SpeculativeSection
 from ..specs import ModelSpec
+
+#: Which of the engine's ways of charging a draft's KV applies: `is_eagle` and `is_standalone`, `is_dflash_family`.
+DraftKv = Literal["none", "eagle", "dflash"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class Shape:
     steps: int  # draft steps
     topk: int  # branches per step; above 1 the draft is a tree
     longest_accept: int  # most tokens one step can yield, the bonus token included
+    own_windows: bool = False  # every token keeps a convolution window of its own, whatever the top-k
 
 
 class Algorithm(Protocol):
@@ -38,7 +42,23 @@ class Algorithm(Protocol):
 
     @property
     def family(self) -> str:
-        """ "none", "eagle", "dflash" or "ngram": which of the engine's sizing branches applies."""
+        """Which of the engine's scheduling branches applies: "none", "eagle", "dflash", "ngram", "frozen_kv_mtp",
+        "uno", "custom", or "synchronous" for one that never runs with overlap scheduling."""
+        ...
+
+    @property
+    def draft_kv(self) -> DraftKv:
+        """How the engine charges the draft's KV."""
+        ...
+
+    @property
+    def keeps_draft_kv(self) -> bool:
+        """Whether a draft model gets a KV pool of its own, of the target's token count."""
+        ...
+
+    @property
+    def default_requests(self) -> int | None:
+        """`max_running_requests` that the engine takes when none is given; None: it takes none."""
         ...
 
     def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
@@ -54,3 +74,7 @@ class Algorithm(Protocol):
     def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:
         """The model that drafts: the given one, a head of the target's own, or none."""
         ...
+
+
+#: Every built-in algorithm but UNO.
+DEFAULT_REQUESTS = 48

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..configuration.config import SpeculativeSection
 from ..specs import ModelSpec
-from .contract import Complaint, Shape
+from .contract import DEFAULT_REQUESTS, Complaint, DraftKv, Shape
 
 _DEFAULT_WIDTH = 12
 _DEFAULT_BREADTH = 10
@@ -22,6 +22,9 @@ _DEFAULT_BREADTH = 10
 class Ngram:
     name: str = "NGRAM"
     family: str = "ngram"
+    draft_kv: DraftKv = "none"
+    keeps_draft_kv: bool = False
+    default_requests: int | None = DEFAULT_REQUESTS
 
     def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
         complaints = []

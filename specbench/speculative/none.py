@@ -8,13 +8,16 @@ from typing import Any
 
 from ..configuration.config import SpeculativeSection
 from ..specs import ModelSpec
-from .contract import Complaint, Shape
+from .contract import Complaint, DraftKv, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class NoSpeculation:
     name: str = "none"
     family: str = "none"
+    draft_kv: DraftKv = "none"
+    keeps_draft_kv: bool = False
+    default_requests: int | None = None
 
     def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
         given = {key: value for key, value in section if key != "algorithm" and value is not None}

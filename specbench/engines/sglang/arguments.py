@@ -3,7 +3,8 @@
 In: a configuration. Out: a ConfigError for a flag that has a key, since the prediction reads keys only; sentences for
 the rest. Silent are the flags that change no memory, and those that are followed: disable-cuda-graph, the prefill
 graphs' switches, max-prefill-tokens, moe-a2a-backend (default fraction), mamba-track-interval, linear-attn-backend,
-mm-feature-transport, speculative-dflash-block-size, speculative-ngram-max-bfs-breadth.
+mm-feature-transport, speculative-dflash-block-size, speculative-dspark-block-size, speculative-ngram-max-bfs-breadth,
+speculative-draft-kv-cache-dtype.
 """
 
 from __future__ import annotations
@@ -54,10 +55,9 @@ _UNFOLLOWED: dict[str, str] = {
     **dict.fromkeys(("prefill-only-disable-kv-cache", "enable-hisparse", "enable-double-sparsity"), _KV),
     **dict.fromkeys(("kv-canary", "disaggregation-decode-extra-slots"), _KV),
     "disaggregation-mode": "the pools: prefill and decode servers keep different ones",
-    **dict.fromkeys(("speculative-draft-model-quantization", "speculative-draft-kv-cache-dtype"), _DRAFT),
-    **dict.fromkeys(("speculative-token-map", "enable-multi-layer-eagle", "speculative-draft-load-format"), _DRAFT),
+    **dict.fromkeys(("speculative-draft-model-quantization", "speculative-token-map"), _DRAFT),
+    **dict.fromkeys(("enable-multi-layer-eagle", "speculative-draft-load-format"), _DRAFT),
     "speculative-adaptive": "the scratch, which then has the widest candidate's size",
-    "speculative-dspark-block-size": "the scratch",
     **dict.fromkeys(("enable-memory-saver", "enable-torch-compile", "enable-symm-mem", "enable-pdmux"), _SLACK),
     **dict.fromkeys(
         ("enable-two-batch-overlap", "enable-return-routed-experts", "enable-return-hidden-states"), _SLACK

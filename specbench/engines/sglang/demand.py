@@ -13,6 +13,7 @@ from .sizing import cell as cells
 from .sizing.cell import Cell, Slot
 from .sizing.contract import Demand
 
+_PARTITION = "SGLANG_PP_LAYER_PARTITION"
 _VLM_CACHE_MIB = 100
 _FEATURE_CACHE_MIB = 1024
 
@@ -29,12 +30,19 @@ class Rest:
 def units(settings: Settings) -> tuple[Slot, Cell]:
     """Bytes of a state slot and of a KV token."""
     pp = settings.config.parallel.pp_size
+    partition = stage_partition(settings)
     slot = cells.slot(
-        settings.rule, settings.target, settings.attention_tp, pp, settings.conv_itemsize, settings.ssm_itemsize
+        settings.rule,
+        settings.target,
+        settings.attention_tp,
+        pp,
+        settings.conv_itemsize,
+        settings.ssm_itemsize,
+        partition=partition,
     )
     cell = cells.cell(
         settings.rule,
-        settings.family,
+        settings.draft_kv,
         settings.target,
         settings.draft,
         settings.attention_tp,
@@ -42,8 +50,29 @@ def units(settings: Settings) -> tuple[Slot, Cell]:
         settings.kv_itemsize,
         path=settings.draft_path,
         bare_fp8=settings.bare_fp8,
+        pool=settings.keeps_draft_kv,
+        draft_itemsize=settings.draft_kv_itemsize,
+        partition=partition,
     )
     return slot, cell
+
+
+def stage_partition(settings: Settings) -> tuple[int, ...] | None:
+    """Decoder layers of each pipeline stage by SGLANG_PP_LAYER_PARTITION; None: as even as they go.
+
+    ConfigError when they are not as many stages, or not all layers (SGLang: get_pp_indices)."""
+    value, pp = settings.config.engine.env.get(_PARTITION), settings.config.parallel.pp_size
+    if value is None or pp == 1:
+        return None
+    total = len(settings.target.layers)
+    parts = [part.strip() for part in value.split(",")]
+    sizes = tuple(int(part) for part in parts if part.isdecimal())
+    if len(sizes) != len(parts) or len(sizes) != pp or sum(sizes) != total:
+        raise ConfigError(
+            f"engine.env.{_PARTITION}: got {value[:80]!r}; expected {pp} numbers that make {total} layers.\n"
+            "Correct it or leave it out."
+        )
+    return sizes
 
 
 def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:

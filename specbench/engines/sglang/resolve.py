@@ -17,7 +17,7 @@ from ...configuration.config import RunConfig
 from ...errors import ConfigError
 from ...layers import dtype_bytes, split
 from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
-from ...speculative.contract import Shape
+from ...speculative.contract import Algorithm, DraftKv, Shape
 from . import families
 from .arguments import reject_keyed
 from .emulation import emulation
@@ -30,7 +30,6 @@ from .splitting import uneven
 Strategy = Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"]
 
 DEFAULT_RATIO = 0.9
-DEFAULT_SPECULATIVE_REQUESTS = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,9 @@ class Settings:
     gpu: GpuSpec  # the card whose memory the server has, or is given: the emulated one
     emulation: Emulation | None
     algorithm: str
-    family: str  # none, eagle, dflash, ngram
+    family: str  # which scheduling branch of the engine applies: none, eagle, dflash, ngram, …
+    draft_kv: DraftKv  # how the engine charges the draft's KV
+    keeps_draft_kv: bool  # whether the draft has a KV pool of its own
     shape: Shape
     attention_tp: int
     attention_dp: int
@@ -57,6 +58,7 @@ class Settings:
     fraction: float  # as on `gpu`; `passed` gives the one on the command line
     fraction_source: str
     kv_itemsize: int
+    draft_kv_itemsize: int  # of the draft's own pool
     conv_itemsize: int
     ssm_itemsize: int
     ssm_dtype: str
@@ -116,7 +118,7 @@ def settings(
     target = model or load_model(config.model)
     host = gpu or load_gpu(config.gpu.name)
     card = load_gpu(config.gpu.emulate, "gpu.emulate") if config.gpu.emulate else host
-    algorithm = speculative.get(config.speculative.algorithm)
+    algorithm = speculative.of(config.speculative)
     given = load_model(config.speculative.draft_model_path) if config.speculative.draft_model_path else None
     draft = algorithm.draft(target, given)
     shape = algorithm.shape(config.speculative, target, draft, args)
@@ -125,16 +127,16 @@ def settings(
         raise ConfigError(f"parallel.tp_size: {problem.reason}.\nSizes that work: {problem.allowed}.")
     memory, parallel = config.memory, config.parallel
     attention_dp = attention_ranks(parallel)
-    overlap = overlaps(config, rule, algorithm.family)
+    overlap = overlaps(config, rule, algorithm)
     radix = keeps_prefixes(config, version, target)
     strategy = resolve_strategy(config, rule, overlap, version, target)
     if strategy == "no_buffer" and memory.mamba_radix_cache_strategy == "auto":
         overlap = False
     ssm_dtype = _state_dtype(config, rule, target)
     requests = memory.max_running_requests
-    if requests is None and shape.verify_width:
-        requests = DEFAULT_SPECULATIVE_REQUESTS
-    asked = _fraction(config, rule, target, algorithm.family, card)
+    if requests is None:
+        requests = algorithm.default_requests
+    asked = _fraction(config, rule, target, algorithm.name, card)
     emulated = None
     if config.gpu.emulate:
         emulated = emulation(config, rule, version, host=host, card=card, asked=asked, free_now_bytes=free_now_bytes)
@@ -148,6 +150,8 @@ def settings(
         emulation=emulated,
         algorithm=algorithm.name,
         family=algorithm.family,
+        draft_kv=algorithm.draft_kv,
+        keeps_draft_kv=algorithm.keeps_draft_kv,
         shape=shape,
         attention_tp=split(parallel.tp_size, attention_dp, "parallel.tp_size over parallel.dp_size"),
         attention_dp=attention_dp,
@@ -159,6 +163,7 @@ def settings(
         fraction=asked[0],
         fraction_source=asked[1] if emulated is None else f"{asked[1]}, on {emulated.card}",
         kv_itemsize=_kv_itemsize(config, target, host),
+        draft_kv_itemsize=_draft_kv_itemsize(config, rule, target, draft, host),
         conv_itemsize=dtype_bytes(env.get("SGLANG_MAMBA_CONV_DTYPE", "bfloat16"), "engine.env.SGLANG_MAMBA_CONV_DTYPE"),
         ssm_itemsize=dtype_bytes(ssm_dtype, "memory.mamba_ssm_dtype"),
         ssm_dtype=ssm_dtype,
@@ -171,15 +176,17 @@ def settings(
     )
 
 
-def overlaps(config: RunConfig, rule: Rule, family: str) -> bool:
+def overlaps(config: RunConfig, rule: Rule, algorithm: Algorithm) -> bool:
     """Whether scheduling overlaps computing, before the strategy has its say."""
-    if config.memory.disable_overlap_schedule or family not in rule.overlap_with or config.parallel.pp_size > 1:
+    family, env = algorithm.family, config.engine.env
+    if config.memory.disable_overlap_schedule or config.parallel.pp_size > 1:
         return False
-    # spec v2 of 0.5.11-0.5.13 runs chains only, and an environment variable turns it off
     if family == "eagle" and not rule.draft_loads_first:
+        # spec v2 up to 0.5.13: an environment variable, off by default up to 0.5.10; it runs chains only
+        default = "1" if "eagle" in rule.overlap_with else "0"
         chain = config.speculative.eagle_topk in (None, 1)
-        return chain and config.engine.env.get("SGLANG_ENABLE_SPEC_V2", "1").lower() not in ("0", "false")
-    return True
+        return chain and env.get("SGLANG_ENABLE_SPEC_V2", default).lower() not in ("0", "false")
+    return family in rule.overlap_with
 
 
 def keeps_prefixes(config: RunConfig, version: str, target: ModelSpec) -> bool:
@@ -241,7 +248,16 @@ def _kv_itemsize(config: RunConfig, target: ModelSpec, host: GpuSpec) -> int:
     return dtype_bytes(target.dtype if name == "auto" else name, "memory.kv_cache_dtype")
 
 
-def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, card: GpuSpec) -> tuple[float, str]:
+def _draft_kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, draft: ModelSpec | None, host: GpuSpec) -> int:
+    """The target's type, but from 0.5.18 a flag of its own; auto is then the draft's model type."""
+    own = server_args(config).get("speculative_draft_kv_cache_dtype")
+    if not isinstance(own, str) or rule.era != "III":
+        return _kv_itemsize(config, target, host)
+    name = (draft or target).dtype if own == "auto" else own
+    return dtype_bytes(name, "engine.args.speculative-draft-kv-cache-dtype")
+
+
+def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, algorithm: str, card: GpuSpec) -> tuple[float, str]:
     """The fraction as on `card`: given, or the engine's default."""
     given = config.memory.mem_fraction_static
     if given is not None:
@@ -251,7 +267,7 @@ def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, car
             f"memory.mem_fraction_static: left out, and {card.name} has no total from which the engine's default would "
             "follow.\nGive the fraction."
         )
-    fraction = default_fraction(config, rule, target, family, card.total_mib)
+    fraction = default_fraction(config, rule, target, algorithm, card.total_mib)
     if fraction <= 0:
         raise ConfigError(
             f"memory.mem_fraction_static: left out, and the engine's default comes out at {fraction:.3f}: its "

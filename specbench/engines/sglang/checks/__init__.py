@@ -48,6 +48,6 @@ def _draft(config: RunConfig, target: ModelSpec) -> ModelSpec | None:
     section = config.speculative
     try:
         given = load_model(section.draft_model_path) if section.draft_model_path else None
-        return speculative.get(section.algorithm).draft(target, given)
+        return speculative.of(section).draft(target, given)
     except SpecbenchError:
         return None

@@ -56,7 +56,7 @@ def of_models(config: RunConfig, target: ModelSpec, draft: ModelSpec | None) -> 
     if length is None or speculative.canonical(config.speculative.algorithm) == "none":
         return
     try:
-        algorithm = speculative.get(config.speculative.algorithm)
+        algorithm = speculative.of(config.speculative)
         longest = algorithm.shape(config.speculative, target, draft, server_args(config)).longest_accept
     except SpecbenchError:
         return

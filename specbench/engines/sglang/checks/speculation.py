@@ -8,16 +8,21 @@ from .... import speculative
 from ....configuration.config import RunConfig
 from ....versions import at_least
 from ..flags import ALGORITHM_SINCE
-from ..resolve import server_args
+from ..per_worker import attention_ranks
 from ..sizing.contract import Rule
+from . import blocks, plugins, uno
 from .refusal import Refusal
 
 
 def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     section = config.speculative
     name = speculative.canonical(section.algorithm)
+    if section.custom is not None:
+        yield from plugins.refusals(config, version)
+        return
     since = ALGORITHM_SINCE.get(name)
-    if name != "none" and (since is None or not at_least(version, since)):
+    forked = name in speculative.ALGORITHMS and since is None and config.engine.sizing is not None
+    if name != "none" and not forked and (since is None or not at_least(version, since)):
         yield Refusal(
             key="speculative.algorithm",
             value=section.algorithm,
@@ -27,88 +32,97 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
                 None
                 if since
                 else "engine.allow_refused: true starts the server, but nothing runs unless a fork or a plug-in brings "
-                "the algorithm, and nothing is predicted"
+                "the algorithm"
             ),
         )
         return
-    if name in speculative.ALGORITHMS:
-        for complaint in speculative.ALGORITHMS[name].check(section):
-            yield Refusal(
-                key=f"speculative.{complaint.key}",
-                value=complaint.value,
-                reason=complaint.reason,
-                allowed=complaint.allowed,
-                tolerated=True,
-            )
-    if name == "DFLASH":
-        yield from _dflash(config, version)
-    if name in ("EAGLE", "EAGLE3", "NEXTN"):
-        yield from _eagle(config)
-    if name in ("NGRAM", "STANDALONE") and config.parallel.enable_dp_attention:
+    yield from contradictions(config)
+    if name in ("DFLASH", "DSPARK", "DDTREE"):
+        yield from blocks.refusals(config, version, name)
+    if name in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE"):
+        yield from _eagle(config, rule)
+    if name == "FROZEN_KV_MTP":
+        yield from _frozen_kv_mtp(config)
+    if name == "UNO":
+        yield from uno.refusals(config)
+    if name in ("NGRAM", "STANDALONE") and attention_ranks(config.parallel) > 1:
         yield Refusal(
             key="parallel.enable_dp_attention",
             value=True,
             reason=f"{name} does not run with data-parallel attention",
             allowed="false",
-            engine_error=(f"ValueError: Currently {name.lower()} speculative decoding does not support dp attention."),
+            engine_error=f"ValueError: Currently {name.lower()} speculative decoding does not support dp attention.",
         )
+    if name not in ("none", "DFLASH", "DSPARK", "DDTREE", "UNO") and config.parallel.pp_size > 1:
+        yield from _stages(config, version, name)
+
+
+def contradictions(config: RunConfig) -> Iterator[Refusal]:
+    """Keys that do not fit the algorithm: the engine would take others."""
+    for complaint in speculative.of(config.speculative).check(config.speculative):
+        yield Refusal(
+            key=f"speculative.{complaint.key}",
+            value=complaint.value,
+            reason=complaint.reason,
+            allowed=complaint.allowed,
+            tolerated=True,
+        )
+
+
+def _stages(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
+    """Pipeline stages: nothing drafts with them, but from 0.5.22 the EAGLE family, where a variable allows it."""
+    eagle = name in ("EAGLE", "NEXTN")
+    allowed = config.engine.env.get("SGLANG_ENABLE_PP_SPEC", "0").lower() in ("1", "true", "yes", "y")
+    if at_least(version, "0.5.22") and eagle and allowed:
+        return
+    if not at_least(version, "0.5.22"):
+        more = "" if at_least(version, "0.5.11") else ", mixed chunked prefill."
+        said = f"Pipeline parallelism is not compatible with overlap schedule, speculative decoding{more}"
+    elif eagle:
+        said = "PP + speculative decoding (MTP) is only supported on prefill nodes (disaggregation-mode=prefill)"
+    else:
+        said = "Pipeline parallelism currently only supports EAGLE (non-multi-layer) speculative decoding"
+    yield Refusal(
+        key="parallel.pp_size",
+        value=config.parallel.pp_size,
+        reason=f"{name} does not run with pipeline stages",
+        allowed="1",
+        engine_error=f"AssertionError: {said}",
+    )
+
+
+def _frozen_kv_mtp(config: RunConfig) -> Iterator[Refusal]:
+    """The engine fills in nothing, and its solver and worker read all three."""
+    section = config.speculative
+    for key in ("num_steps", "eagle_topk", "num_draft_tokens"):
+        if getattr(section, key) is None:
+            yield Refusal(
+                key=f"speculative.{key}",
+                value=None,
+                reason="the engine chooses no widths for FROZEN_KV_MTP",
+                allowed="num_steps, eagle_topk and num_draft_tokens, e.g. 3, 1, 4",
+            )
 
 
 def _allowed(version: str, asked: str) -> str:
-    """Algorithms of the version: those that can be sized, and apart from them those that can only be run."""
+    """Algorithms of the version."""
     released = [known for known, first in ALGORITHM_SINCE.items() if at_least(version, first)]
-    sized = ["none", *(known for known in released if known in speculative.ALGORITHMS)]
-    others = [known for known in released if known not in speculative.ALGORITHMS]
     nearest = speculative.nearest(asked, released)
-    unsized = f"; in this version too, but not predicted: {', '.join(others)}" if others else ""
-    return ", ".join(sized) + unsized + (f"; the nearest is {nearest}" if nearest else "")
+    return ", ".join(["none", *released]) + (f"; the nearest is {nearest}" if nearest else "")
 
 
-def _dflash(config: RunConfig, version: str) -> Iterator[Refusal]:
-    section, parallel = config.speculative, config.parallel
-    if parallel.enable_dp_attention and not at_least(version, "0.5.23"):
-        yield Refusal(
-            key="parallel.enable_dp_attention",
-            value=True,
-            reason="DFLASH does not run with data-parallel attention",
-            allowed="false",
-            engine_error="ValueError: Currently DFLASH speculative decoding does not support dp attention.",
-        )
-    if parallel.pp_size != 1:
-        yield Refusal(
-            key="parallel.pp_size",
-            value=parallel.pp_size,
-            reason="DFLASH does not run with pipeline stages",
-            allowed="1",
-            engine_error="ValueError: Currently DFLASH speculative decoding only supports pp_size == 1.",
-        )
-    if section.draft_model_path is None:
-        yield Refusal(
-            key="speculative.draft_model_path",
-            value=None,
-            reason="DFLASH needs a draft model",
-            allowed="the draft's name or folder",
-            engine_error="ValueError: DFLASH speculative decoding requires setting --speculative-draft-model-path.",
-        )
-    block = server_args(config).get("speculative_dflash_block_size")
-    width = section.num_draft_tokens
-    if isinstance(block, int) and width is not None and width != block:
-        yield Refusal(
-            key="speculative.num_draft_tokens",
-            value=width,
-            reason=f"engine.args sets a block size of {block}; a block is what is verified",
-            allowed=str(block),
-            engine_error=(
-                "ValueError: Both --speculative-num-draft-tokens and --speculative-dflash-block-size are set but they "
-                f"differ. For DFLASH they must match. speculative_num_draft_tokens={width}, "
-                f"speculative_dflash_block_size={block}."
-            ),
-        )
-
-
-def _eagle(config: RunConfig) -> Iterator[Refusal]:
+def _eagle(config: RunConfig, rule: Rule) -> Iterator[Refusal]:
     """SGLang takes all three widths or chooses all three itself."""
     section = config.speculative
+    wanted = config.engine.env.get("SGLANG_ENABLE_SPEC_V2", "0").lower() in ("1", "true", "yes", "y")
+    if wanted and (section.eagle_topk or 1) > 1 and "eagle" not in rule.overlap_with:
+        yield Refusal(
+            key="speculative.eagle_topk",
+            value=section.eagle_topk,
+            reason="spec v2, which engine.env asks for, drafts chains only in this version",
+            allowed="1, or engine.env without SGLANG_ENABLE_SPEC_V2",
+            engine_error="ValueError: Spec v2 currently only supports topk = 1 for speculative decoding.",
+        )
     given = {
         "num_steps": section.num_steps,
         "eagle_topk": section.eagle_topk,

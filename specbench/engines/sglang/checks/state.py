@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .... import speculative
 from ....configuration.config import RunConfig
+from ....errors import ConfigError
 from ....specs import ModelSpec
 from ....versions import at_least
 from ..resolve import overlaps, resolve_strategy, server_args
@@ -101,6 +102,26 @@ def of_hybrid(config: RunConfig, version: str, rule: Rule, target: ModelSpec) ->
     """Refusals that only models with state meet."""
     yield from _no_buffer_with_speculation(config, version, target)
     yield from _track_interval(config, version, rule, target)
+    yield from _requests(config)
+
+
+def _requests(config: RunConfig) -> Iterator[Refusal]:
+    """The solver needs a number as soon as anything is verified; the built-in algorithms but UNO bring one."""
+    if config.memory.max_running_requests is not None or speculative.canonical(config.speculative.algorithm) == "none":
+        return
+    try:
+        brings = speculative.of(config.speculative).default_requests
+    except ConfigError:  # an unknown algorithm is refused elsewhere
+        return
+    if brings is None:
+        yield Refusal(
+            key="memory.max_running_requests",
+            value=None,
+            reason=f"nothing sets it for {speculative.canonical(config.speculative.algorithm)}, and a model with state "
+            "is sized by it",
+            allowed="the most requests that run at once",
+            engine_error="AssertionError",
+        )
 
 
 def _no_buffer_with_speculation(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
@@ -123,9 +144,11 @@ def _no_buffer_with_speculation(config: RunConfig, version: str, target: ModelSp
 
 def _track_interval(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """With extra buffers the state is kept every 256 tokens: no more may be verified, and pages must fit."""
-    name = speculative.canonical(config.speculative.algorithm)
-    family = speculative.ALGORITHMS[name].family if name in speculative.ALGORITHMS else "none"
-    if resolve_strategy(config, rule, overlaps(config, rule, family), version, target) in (None, "no_buffer"):
+    try:
+        overlap = overlaps(config, rule, speculative.of(config.speculative))
+    except ConfigError:  # an unknown algorithm is refused elsewhere
+        overlap = False
+    if resolve_strategy(config, rule, overlap, version, target) in (None, "no_buffer"):
         return
     interval = server_args(config).get("mamba_track_interval", _TRACK_INTERVAL)
     if not isinstance(interval, int):

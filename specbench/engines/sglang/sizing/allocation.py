@@ -45,7 +45,8 @@ def scratch_rows(settings: Settings, pools: Pools) -> int:
 def dedups_conv(settings: Settings, slot: Slot) -> bool:
     """Whether the convolution windows share columns: for a chain, where each node has one ancestor, on a GPU."""
     fits = slot.windows_overlap or settings.rule.dedup_any_layout
-    return settings.rule.dedup_conv and settings.shape.topk <= 1 and not settings.on_cpu and fits
+    chain = settings.shape.topk <= 1 and not settings.shape.own_windows
+    return settings.rule.dedup_conv and chain and not settings.on_cpu and fits
 
 
 def scratch_conv_per_row(settings: Settings, slot: Slot) -> int:

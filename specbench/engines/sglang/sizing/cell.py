@@ -1,10 +1,13 @@
 """Bytes that one KV token and one state slot cost a rank: as the solver charges them, and as they are allocated.
 
 The two differ. Up to 0.5.16 a DFLASH draft is charged by its share of layers, as if its heads were the target's; an
-EAGLE draft is charged from 0.5.14, and only when a draft path is given. (A head of the target's own is charged when
-the target's config itself has `num_nextn_predict_layers`, which Qwen3-Next and Qwen3.5 have not: seen with 0.5.16 and
-0.5.23.) Pipeline stages differ in their layers; the stage with most of a kind is what counts. Sparse latent attention
-in fp8 is allocated with its scales, which the solver counts only from 0.5.18.
+EAGLE draft is charged so from 0.5.14 on, and only when there is a draft path, given or the engine's own. (From 0.5.20 a
+head of the target's own is charged when the target's config itself has `num_nextn_predict_layers`, which Qwen3-Next and
+Qwen3.5 have not: seen with 0.5.16 and 0.5.23.) Pipeline stages differ in their layers; the stage with most of a kind is
+what counts. Sparse latent attention in fp8 is allocated with its scales, which the solver counts only from 0.5.18.
+
+Sources: model_executor/pool_configurator.py (DefaultPoolConfigurator), model_runner.py of 0.5.14,
+model_runner_components/spec_aux_hidden_state.py from 0.5.16, configs/model_config.py (_config_draft_model).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TypeVar
 from ....errors import SpecError
 from ....layers import KvLayer, LatentAttention, LatentLayout, Layer, StateLayer, parts
 from ....specs import ModelSpec
+from ....speculative.contract import DraftKv
 from .contract import Rule
 
 _Kind = TypeVar("_Kind", KvLayer, StateLayer)
@@ -63,7 +67,7 @@ class Slot:
 
 def cell(
     rule: Rule,
-    family: str,
+    charge: DraftKv,
     target: ModelSpec,
     draft: ModelSpec | None,
     tp: int,
@@ -72,15 +76,18 @@ def cell(
     *,
     path: bool,
     bare_fp8: bool = False,
+    pool: bool = True,
+    draft_itemsize: int | None = None,
+    partition: tuple[int, ...] | None = None,
 ) -> Cell:
-    """`path`: whether a draft path is given. The draft keeps KV for the target's token count in every version.
+    """`charge`: the engine's way for the algorithm. `path`: whether the draft has a path. `pool`: whether it keeps KV
+    of its own; it does so for the target's token count in every version. `draft_itemsize`: None: the target's.
 
     `bare_fp8`: sparse latent attention keeps no scales (kernels that read none). SpecError for a target without full
     attention: it has no KV, and this engine's solver divides by its size.
     """
-    layers = _most(
-        [[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stage_layers(target.layers, pp)]
-    )
+    stages = stage_layers(target.layers, pp, partition)
+    layers = _most([[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages])
     if not layers:
         raise SpecError(
             f"model: {target.name} has no full-attention layer, so there is no KV pool to size.\n"
@@ -91,25 +98,24 @@ def cell(
     target_bytes = _bytes(layers, tp, itemsize, kept)
     target_charged = _bytes(layers, tp, itemsize, counted)
     draft_layers = draft.attention_layers if draft is not None else ()
-    draft_bytes = _bytes(draft_layers, tp, itemsize, kept)
+    draft_bytes = _bytes(draft_layers, tp, draft_itemsize or itemsize, kept)
     charged, words = 0, "no draft KV"
-    if draft_layers and family == "dflash":
+    if draft_layers and charge == "dflash":
         if rule.dflash_draft_kv == "geometry":
             charged, words = draft_bytes, "the draft's own geometry"
         else:
             scaled = -(-target_charged * (len(layers) + len(draft_layers)) // len(layers))
             charged = scaled - target_charged
             words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
-    elif draft_layers and family == "eagle":
-        if rule.eagle_draft_kv == "with_path" and path:
-            charged = _by_layers(rule, layers, draft_layers, target_charged, counted)
-            words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
-        else:
-            words = "the draft's KV is outside the budget"
+    elif charge == "eagle" and (number := eagle_layers(rule, target, draft, path=path)):
+        charged = _by_layers(rule, layers, draft_layers, number, target_charged, counted)
+        words = f"the target's bytes × {number} / {len(layers)} layers"
+    elif draft_layers and pool:
+        words = "the draft's KV is outside the budget"
     return Cell(
         target_bytes=target_bytes,
         target_charged_bytes=target_charged,
-        draft_bytes=draft_bytes,
+        draft_bytes=draft_bytes if pool else 0,
         draft_charged_bytes=charged,
         draft_words=words,
     )
@@ -125,48 +131,82 @@ def _bytes(layers: Sequence[KvLayer], tp: int, itemsize: int, layout: LatentLayo
     )
 
 
+def eagle_layers(rule: Rule, target: ModelSpec, draft: ModelSpec | None, *, path: bool) -> int:
+    """Draft layers that the solver counts (`eagle_draft_num_layers`); 0: none.
+
+    Of a checkpoint that is read as its own draft the engine writes 1 into the outer config, and reads the inner one,
+    where up to 0.5.16 nothing stands for a model with a vision tower: all its layers then count.
+    """
+    if rule.eagle_draft_kv == "outside" or not path:
+        return 0
+    spec = target if draft is None else draft
+    own = spec.family.text(spec.config)
+    if own.data.get("num_nextn_predict_layers") is not None or draft is None:
+        return own.integer_or("num_nextn_predict_layers", 0)
+    nested = spec.config.section_or_none("text_config") is not None
+    if draft.is_builtin_draft and (rule.counts_nested_head or not nested):
+        return 1
+    return own.layers("num_hidden_layers")
+
+
 def _by_layers(
-    rule: Rule, layers: Sequence[KvLayer], draft: Sequence[KvLayer], target_bytes: int, layout: LatentLayout
+    rule: Rule,
+    layers: Sequence[KvLayer],
+    draft: Sequence[KvLayer],
+    number: int,
+    target_bytes: int,
+    layout: LatentLayout,
 ) -> int:
-    """An EAGLE draft by its share of layers. Where layers share an index (0.5.18), the index keys are counted apart."""
+    """An EAGLE draft by its share of layers, `number` of them.
+
+    Where layers share an index (0.5.18), the index keys are counted apart.
+    """
     index, draft_index = 0, 0
     if rule.index_shared:
         index = sum(layer.index_bytes(layout) for layer in layers if isinstance(layer, LatentAttention))
         draft_index = sum(layer.index_bytes(layout) for layer in draft if isinstance(layer, LatentAttention))
     if rule.eagle_scale == "add" or index:
-        return int((target_bytes - index) * len(draft) / len(layers)) + draft_index
-    return int(target_bytes * (1 + len(draft) / len(layers))) - target_bytes
+        return int((target_bytes - index) * number / len(layers)) + draft_index
+    return int(target_bytes * (1 + number / len(layers))) - target_bytes
 
 
-def slot(rule: Rule, target: ModelSpec, tp: int, pp: int, conv_itemsize: int, ssm_itemsize: int) -> Slot:
+def slot(
+    rule: Rule,
+    target: ModelSpec,
+    tp: int,
+    pp: int,
+    conv_itemsize: int,
+    ssm_itemsize: int,
+    *,
+    partition: tuple[int, ...] | None = None,
+) -> Slot:
     """All zero for a model without state."""
-    mine = _most(
-        [[part for part in parts(stage) if isinstance(part, StateLayer)] for stage in stage_layers(target.layers, pp)]
-    )
+    stages = stage_layers(target.layers, pp, partition)
+    mine = _most([[part for part in parts(stage) if isinstance(part, StateLayer)] for stage in stages])
     conv = sum(layer.conv_bytes(tp, conv_itemsize) for layer in mine)
     ssm = sum(layer.ssm_bytes(tp, ssm_itemsize) for layer in mine)
-    whole = sum(
-        layer.conv_bytes(tp, conv_itemsize) + layer.ssm_bytes(tp, ssm_itemsize) for layer in target.state_layers
-    )
+    everything = target.state_layers
+    whole = sum(layer.conv_bytes(tp, conv_itemsize) + layer.ssm_bytes(tp, ssm_itemsize) for layer in everything)
+    share = len(mine) / max(len(everything), 1) if rule.largest_stage_only else 1.0
     return Slot(
         mine=tuple(mine),
         tp=tp,
         conv_itemsize=conv_itemsize,
         conv_bytes=conv,
         ssm_bytes=ssm,
-        charged_bytes=conv + ssm if rule.largest_stage_only else whole,
+        charged_bytes=int(whole * share),
     )
 
 
-def stage_layers(layers: Sequence[Layer], pp: int) -> list[Sequence[Layer]]:
+def stage_layers(layers: Sequence[Layer], pp: int, partition: tuple[int, ...] | None = None) -> list[Sequence[Layer]]:
     """Layers of each pipeline stage; what does not divide goes to the last stages (SGLang: get_pp_indices).
 
-    Of more stages than layers the empty ones are left out.
+    Of more stages than layers the empty ones are left out. `partition`: layers of each stage, when the user says so.
     """
     pp = min(pp, max(1, len(layers)))
     base, extra = divmod(len(layers), pp)
-    sizes = [base + (1 if stage >= pp - extra else 0) for stage in range(pp)]
-    ends = [sum(sizes[: stage + 1]) for stage in range(pp)]
+    sizes = partition or [base + (1 if stage >= pp - extra else 0) for stage in range(pp)]
+    ends = [sum(sizes[: stage + 1]) for stage in range(len(sizes))]
     return [layers[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 

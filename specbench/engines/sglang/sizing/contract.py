@@ -77,6 +77,7 @@ class Rule:
     guards_zero_division: bool  # max(1, requests // dp)
     radix_off_default_slots: int | None  # slots without radix cache and without a request limit; None: from the ratio
     eagle_draft_kv: Literal["outside", "with_path"]
+    counts_nested_head: bool  # a head with a path, of a model with a vision tower: as one layer, not as all of them
     eagle_scale: Literal["multiply", "add"]  # int(c × (1 + d / n)) or c + int(c × d / n): they round differently
     dflash_draft_kv: Literal["absent", "layer_ratio", "geometry"]
     # latent KV with an indexer (DSA)

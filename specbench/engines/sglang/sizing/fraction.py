@@ -18,9 +18,11 @@ _MIB_PER_GIB = GIB // MIB
 #: SGLang 0.5.12, model_config.py: no piecewise graphs; the breakable ones from 0.5.16 do not mind.
 _NO_PIECEWISE_GRAPHS = ("Qwen3NextForCausalLM",)
 _MAX_PREFILL_TOKENS = 16384  # --max-prefill-tokens
+#: Up to 0.5.13, for a draft that is a whole model.
+_STANDALONE_RESERVE_MIB = 6144
 
 
-def default_fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: str, total_mib: int) -> float:
+def default_fraction(config: RunConfig, rule: Rule, target: ModelSpec, algorithm: str, total_mib: int) -> float:
     """The default fraction for a card of `total_mib`, as nvidia-smi shows it."""
     args = {key.lstrip("-").replace("-", "_"): value for key, value in config.engine.args.items()}
     chunk, batch = card_defaults(total_mib, config.parallel.tp_size, rule)
@@ -45,8 +47,8 @@ def default_fraction(config: RunConfig, rule: Rule, target: ModelSpec, family: s
         reserved += 8 * len(prefill_sizes(largest))
     if total_mib > 60 * _MIB_PER_GIB:
         reserved = max(reserved, 10 * _MIB_PER_GIB)
-    if family not in ("none", "ngram"):
-        reserved += rule.speculative_reserve_mib
+    if algorithm not in ("none", "NGRAM") and rule.speculative_reserve_mib:
+        reserved += _STANDALONE_RESERVE_MIB if algorithm == "STANDALONE" else rule.speculative_reserve_mib
     if args.get("moe_a2a_backend") == "deepep" and rule.prefill_graphs_multimodal:
         reserved += 2 * _MIB_PER_GIB
     fraction = round((total_mib - reserved) / total_mib, 3)

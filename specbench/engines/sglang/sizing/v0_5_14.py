@@ -19,6 +19,6 @@ RULE = replace(
     refuses_no_room=True,
     eagle_draft_kv="with_path",
     auto_strategy="extra_buffer",
-    overlap_with=("none", "eagle", "dflash", "ngram"),
+    overlap_with=("none", "eagle", "dflash", "ngram", "frozen_kv_mtp", "uno", "custom"),
     speculative_reserve_mib=0,
 )

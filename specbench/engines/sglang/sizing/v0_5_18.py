@@ -50,6 +50,7 @@ RULE = replace(
     solve=solve,
     charges_padding=True,
     dflash_draft_kv="geometry",
+    counts_nested_head=True,
     largest_stage_only=True,
     latent_scales_charged=True,
     index_shared=True,

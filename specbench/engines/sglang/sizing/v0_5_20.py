@@ -6,4 +6,8 @@ from dataclasses import replace
 
 from . import v0_5_18
 
-RULE = replace(v0_5_18.RULE, version="0.5.20", small_card_generous=True)
+RULE = replace(
+    v0_5_18.RULE,
+    version="0.5.20",
+    small_card_generous=True,
+)

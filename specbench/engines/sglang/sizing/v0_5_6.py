@@ -43,6 +43,7 @@ RULE = Rule(
     guards_zero_division=False,
     radix_off_default_slots=512,
     eagle_draft_kv="outside",
+    counts_nested_head=False,
     eagle_scale="multiply",
     dflash_draft_kv="absent",
     latent_scales_charged=False,
