@@ -433,8 +433,8 @@ def test_a_variable_allows_eagle_over_stages_from_0_5_22() -> None:
             {"parallel": STAGES},
             "parallel.pp_size",
             (
-                "ValueError: DSpark pipeline parallelism requires PD prefill; decode and non-disaggregated serving require "
-                "pp_size == 1."
+                "ValueError: DSpark pipeline parallelism requires PD prefill; decode and non-disaggregated serving "
+                "require pp_size == 1."
             ),
         ),
         (

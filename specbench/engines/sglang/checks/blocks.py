@@ -135,8 +135,8 @@ def _gamma(config: RunConfig) -> Iterator[Refusal]:
             reason=f"the draft's block is {told} (gamma), and gamma + 1 tokens are verified",
             allowed=str(told + 1),
             engine_error=(
-                f"ValueError: DSpark speculative_num_draft_tokens must equal gamma + 1 (= {told + 1} for gamma={told}), "
-                f"but got speculative_num_draft_tokens={width}."
+                f"ValueError: DSpark speculative_num_draft_tokens must equal gamma + 1 (= {told + 1} for "
+                f"gamma={told}), but got speculative_num_draft_tokens={width}."
             ),
         )
     elif width is not None and width < 2:

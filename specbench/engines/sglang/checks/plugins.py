@@ -55,16 +55,15 @@ def refusals(config: RunConfig, version: str) -> Iterator[Refusal]:
             engine_error=f"ValueError: Speculative algorithm {name} does not support overlap scheduling.",
         )
     if config.parallel.pp_size > 1:
-        later = at_least(version, "0.5.22")
+        said = (
+            "Pipeline parallelism currently only supports EAGLE (non-multi-layer) speculative decoding"
+            if at_least(version, "0.5.22")
+            else "Pipeline parallelism is not compatible with overlap schedule, speculative decoding"
+        )
         yield Refusal(
             key="parallel.pp_size",
             value=config.parallel.pp_size,
             reason="algorithms of plug-ins do not run with pipeline stages",
             allowed="1",
-            engine_error=(
-                "AssertionError: Pipeline parallelism currently only supports EAGLE (non-multi-layer) speculative "
-                "decoding"
-                if later
-                else "AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding"
-            ),
+            engine_error=f"AssertionError: {said}",
         )
