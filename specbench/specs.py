@@ -62,7 +62,7 @@ class ModelSpec:
     vision_layers: int | None  # vision_config.num_hidden_layers only: SGLang reads no other key
     vision_hidden: int | None
     quantization: str | None  # method of a quantized checkpoint, as its config names it
-    fp8_kv_cache: bool  # the checkpoint asks for KV in fp8
+    fp8_kv_of: str | None  # the checkpoint asks for KV in fp8: its method as SGLang calls it (modelopt_fp4)
     why_no_weights: str  # what of the quantization is not known; empty: the config tells the weights
     block_size: int | None  # DFlash drafts: tokens of a block
     trained_on_layers: int | None  # DFlash drafts: layers of the target
@@ -320,7 +320,7 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         vision_layers=vision.integer("num_hidden_layers") if vision and "num_hidden_layers" in vision.data else None,
         vision_hidden=vision.integer("hidden_size") if vision and "hidden_size" in vision.data else None,
         quantization=quantization.method(config),
-        fp8_kv_cache=recipe is not None and recipe.fp8_kv_cache,
+        fp8_kv_of=recipe.method if recipe is not None and recipe.fp8_kv_cache else None,
         why_no_weights=why_no_weights,
         block_size=dflash.block_size(config) if family is dflash.ARCHITECTURE else None,
         trained_on_layers=config.integer("num_target_layers") if "num_target_layers" in config.data else None,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specbench import quantization
+from specbench.budget.predict import predict
+from specbench.configuration.config import RunConfig
 from specbench.errors import SpecError
 from specbench.hf import HfConfig
 from specbench.layers import UnevenSplitError
@@ -18,6 +22,7 @@ from specbench.quantization.mxfp4 import MxFp4
 from specbench.quantization.nvfp4 import NvFp4
 from specbench.quantization.unquantized import UNQUANTIZED, Unquantized
 from specbench.specs import load_model
+from specbench.units import GIB, Interval
 from specbench.weights import Repacked, RotaryTable, Tensor
 
 #: gate and up of a small MLP: two parts of 512 rows, 1024 columns.
@@ -455,9 +460,53 @@ def test_a_mixed_checkpoint_by_hand() -> None:
     assert by_module["linear_attn.in_proj_ba"] == 96 * 5120 * 2
     # 2 × 17,408 rows: half a byte, a sixteenth of a byte of scales, one 16-bit scale
     assert by_module["mlp.gate_up_proj"] == 34816 * 5120 // 2 + 34816 * 5120 // 16 + 2
-    assert spec.fp8_kv_cache
+    assert spec.fp8_kv_of == "modelopt_mixed"
 
 
 def test_a_separate_quantization_file_is_read() -> None:
     spec = load_model("nvidia/Qwen3-235B-A22B-NVFP4")  # its config.json tells of no quantization
-    assert (spec.quantization, spec.fp8_kv_cache, spec.why_no_weights) == ("modelopt", True, "")
+    assert (spec.quantization, spec.fp8_kv_of, spec.why_no_weights) == ("modelopt", "modelopt_fp4", "")
+
+
+def fp8_kv(model: str, version: str, dtype: str) -> tuple[int, bool]:
+    """Bytes of a KV token of a model with 16 KiB elements a token, and whether a warning speaks of the checkpoint."""
+    config = RunConfig.model_validate(
+        {
+            "name": "fp8-kv",
+            "model": model,
+            "gpu": {"name": "h200"},
+            "engine": {"version": version},
+            "memory": {"kv_cache_dtype": dtype, "mem_fraction_static": 0.8},
+        }
+    )
+    free = {"pre_bytes": Interval.exact(130 * GIB), "post_bytes": Interval.exact(100 * GIB)}
+    budget = predict(config, **free)
+    said = any("the checkpoint asks for" in text.lower() for text in budget.warnings)
+    return budget.details["cell_bytes"].point, said
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "dtype", "expected"),
+    [
+        ("modelopt", "0.5.12", "auto", (32768, True)),  # 16 layers × 4 heads × 512 × 1
+        ("modelopt", "0.5.23", "auto", (32768, True)),
+        ("modelopt", "0.5.23", "bfloat16", (65536, False)),
+        ("modelopt", "0.5.23", "fp8_e4m3", (32768, False)),
+        ("compressed-tensors", "0.5.18", "auto", (65536, True)),  # obeyed from 0.5.20 on
+        ("compressed-tensors", "0.5.20", "auto", (32768, True)),
+        ("compressed-tensors, dynamic", "0.5.20", "auto", (65536, False)),
+        ("fp8", "0.5.16", "auto", (65536, True)),  # obeyed from 0.5.18 on
+        ("fp8", "0.5.18", "auto", (32768, True)),
+    ],
+)
+def test_a_checkpoint_that_asks_for_kv_in_fp8(
+    tmp_path: Path, kind: str, version: str, dtype: str, expected: tuple[int, bool]
+) -> None:
+    scheme = {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": kind.endswith("dynamic")}
+    section: dict[str, Any] = {
+        "modelopt": {"quant_algo": "FP8", "kv_cache_scheme": {"type": "float", "num_bits": 8}},
+        "fp8": {"quant_method": "fp8", "kv_cache_quant_algo": "FP8"},
+    }.get(kind, compressed(FP8_CHANNEL, kv_cache_scheme=scheme))
+    plain = json.loads((load_model("Qwen/Qwen3.6-27B").folder / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**plain, "quantization_config": section}), encoding="utf-8")
+    assert fp8_kv(str(tmp_path), version, dtype) == expected

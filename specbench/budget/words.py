@@ -142,6 +142,19 @@ def _bounds(value: Interval) -> tuple[int, int, int]:
     return value.low, value.point, value.high
 
 
+def _fp8_by_checkpoint(case: Case) -> str | None:
+    """Tokens of half the size that nobody set: a quantized checkpoint may ask for KV in fp8."""
+    target = case.settings.target
+    if case.settings.config.memory.kv_cache_dtype != "auto" or target.fp8_kv_of is None:
+        return None
+    if target.fp8_kv_of in case.settings.rule.fp8_kv_of:
+        return f"KV is kept in fp8: the checkpoint asks for it ({target.fp8_kv_of}), and memory.kv_cache_dtype is auto."
+    return (
+        f"The checkpoint asks for KV in fp8 ({target.fp8_kv_of}); SGLang {case.settings.version} keeps it in "
+        f"{target.dtype}. Set memory.kv_cache_dtype: fp8_e4m3 for fp8."
+    )
+
+
 def warnings(case: Case) -> tuple[str, ...]:
     resolved = case.settings
     found = [caveat(resolved.version)]
@@ -153,6 +166,7 @@ def warnings(case: Case) -> tuple[str, ...]:
             found.append(f"{spec.name}: config.json is a reconstruction ({source['rests_on']}).")
     if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
+    found.append(_fp8_by_checkpoint(case))
     found.append(_loaded_otherwise(case))
     found.append(_idle(case))
     found.extend(arguments.notes(resolved.config, resolved.target))

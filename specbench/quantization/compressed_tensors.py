@@ -15,7 +15,6 @@ from . import matching
 from .contract import Kind, Recipe, Scheme
 from .fp8 import Fp8Blocks, Fp8Scaled
 from .integers import PackQuantized
-from .modelopt import fp8_kv_cache
 from .mxfp4 import MxFp4
 from .nvfp4 import NvFp4
 from .unquantized import UNQUANTIZED
@@ -60,8 +59,17 @@ def read(section: HfConfig) -> Recipe:
     """SpecError for a kind of numbers that SGLang has no scheme for."""
     ignored = section.texts("ignore") if section.data.get("ignore") else ()
     return CompressedTensors(
-        groups=tuple(_groups(section)), ignored=matching.RegexesOrEnds(ignored), fp8_kv_cache=fp8_kv_cache(section)
+        groups=tuple(_groups(section)), ignored=matching.RegexesOrEnds(ignored), fp8_kv_cache=_fp8_kv_cache(section)
     )
+
+
+def _fp8_kv_cache(section: HfConfig) -> bool:
+    """A fixed, symmetric scale per tensor; SGLang ignores any other wish (is_supported_scheme)."""
+    wanted = section.section_or_none("kv_cache_scheme")
+    told = wanted.data if wanted is not None else {}
+    known = {"type": "float", "num_bits": 8, "strategy": "tensor"}
+    fixed = told.get("symmetric", True) is True and told.get("dynamic", False) is False
+    return fixed and all(told.get(key) == value for key, value in known.items())
 
 
 def _groups(section: HfConfig) -> Iterator[Group]:

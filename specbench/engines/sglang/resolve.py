@@ -162,7 +162,7 @@ def settings(
         requests=requests,
         fraction=asked[0],
         fraction_source=asked[1] if emulated is None else f"{asked[1]}, on {emulated.card}",
-        kv_itemsize=_kv_itemsize(config, target, host),
+        kv_itemsize=_kv_itemsize(config, rule, target, host),
         draft_kv_itemsize=_draft_kv_itemsize(config, rule, target, draft, host),
         conv_itemsize=dtype_bytes(env.get("SGLANG_MAMBA_CONV_DTYPE", "bfloat16"), "engine.env.SGLANG_MAMBA_CONV_DTYPE"),
         ssm_itemsize=dtype_bytes(ssm_dtype, "memory.mamba_ssm_dtype"),
@@ -240,11 +240,14 @@ def _page_size(config: RunConfig, rule: Rule, strategy: Strategy | None, target:
     return 1 if strategy == "no_buffer" and target.state_layers else config.memory.page_size or 1
 
 
-def _kv_itemsize(config: RunConfig, target: ModelSpec, host: GpuSpec) -> int:
-    """Bytes of a KV element. Sparse latent attention takes fp8 on Blackwell when nothing is asked."""
+def _kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, host: GpuSpec) -> int:
+    """Bytes of a KV element. When nothing is asked, sparse latent attention takes fp8 on Blackwell, and a quantized
+    checkpoint may ask for it (SGLang: configure_kv_cache_dtype)."""
     name = config.memory.kv_cache_dtype
     if name == "auto" and families.is_sparse_latent(target):
         return 1 if families.is_blackwell(host.name) else 2
+    if name == "auto" and target.fp8_kv_of in rule.fp8_kv_of:
+        return 1
     return dtype_bytes(target.dtype if name == "auto" else name, "memory.kv_cache_dtype")
 
 
@@ -252,7 +255,7 @@ def _draft_kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, draft: 
     """The target's type, but from 0.5.18 a flag of its own; auto is then the draft's model type."""
     own = server_args(config).get("speculative_draft_kv_cache_dtype")
     if not isinstance(own, str) or rule.era != "III":
-        return _kv_itemsize(config, target, host)
+        return _kv_itemsize(config, rule, target, host)
     name = (draft or target).dtype if own == "auto" else own
     return dtype_bytes(name, "engine.args.speculative-draft-kv-cache-dtype")
 

@@ -88,6 +88,7 @@ class Rule:
     largest_stage_only: bool  # pipeline stages: charge the largest share of linear layers, not all
     multimodal_reserve: bool
     state_dtype_default: Literal["float32", "config"]
+    fp8_kv_of: tuple[str, ...]  # methods of quantized checkpoints whose wish for KV in fp8 is obeyed (dtype auto)
     # arguments
     strategies: tuple[str, ...]
     auto_strategy: Literal["no_buffer", "extra_buffer"]

@@ -55,4 +55,5 @@ RULE = replace(
     latent_scales_charged=True,
     index_shared=True,
     multimodal_reserve=True,
+    fp8_kv_of=(*v0_5_16.RULE.fp8_kv_of, "fp8", "mxfp8"),
 )

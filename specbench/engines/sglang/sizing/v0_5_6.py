@@ -53,6 +53,7 @@ RULE = Rule(
     largest_stage_only=False,
     multimodal_reserve=False,
     state_dtype_default="float32",
+    fp8_kv_of=("modelopt_fp8", "modelopt_fp4", "modelopt_mixed"),  # mixed checkpoints load from 0.5.10 on
     strategies=("auto", "no_buffer"),
     auto_strategy="no_buffer",
     extra_buffer_always_four=False,
