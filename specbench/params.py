@@ -84,6 +84,11 @@ def load_sections(params: str | Path | None = None, **sections: Any) -> RunConfi
     )
 
 
+def build_run(sections: Mapping[str, Any], overrides: Overrides = (), where: str = "options") -> RunConfig:
+    """The run of sections that come from no file, with overrides; checked and told apart as one of a file."""
+    return _build(_override(sections, overrides, where), where)
+
+
 def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
     """The campaign of a params file (overrides apply to every point); a single run is a campaign of one."""
     file = resolve(path, kind="params file")

@@ -20,17 +20,12 @@ from ..engines import check
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..errors import SpecbenchError
+from ..planning import changes as candidates
+from ..planning.wishes import LEAST_SLACK_BYTES
 from ..terms import Limit
 from ..units import GIB, format_gib
 from .finding import Remedy
 
-#: Graphs (0.1-1.2 GiB in the recordings) and the activations of a prefill chunk need about this much of the slack.
-LEAST_SLACK_BYTES = 2 * GIB
-
-#: Tried in this order: what costs no accuracy and no hardware first.
-_RATIOS = (0.9, 1.5, 2.5, 4.0, 8.0)
-_FRACTIONS = tuple(hundredth / 100 for hundredth in range(5, 98))
-_TP_SIZES = (2, 4, 8)
 _SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "max_input_tokens")
 
 
@@ -200,38 +195,20 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
     extra: dict[str, Any] = {} if asked == wanted else {"memory.max_running_requests": wanted}
     per_request = _point(situation.budget, "slots_per_request")
     if per_request and not memory.disable_radix_cache:
-        slots = per_request * wanted
-        yield (
-            _Change(
-                {"memory.max_mamba_cache_size": slots, **extra},
-                f"{per_request} slots for each of {wanted} requests; the KV pool pays",
-                wanted,
-            ),
-        )
-    ratio = memory.mamba_full_memory_ratio or 0.9
+        yield (_of(candidates.slots(per_request, wanted), extra, wanted),)
+    ratio = candidates.ratio_of(situation.config)
     yield tuple(
-        _Change({"memory.mamba_full_memory_ratio": value, **extra}, "more state, fewer KV tokens", wanted)
-        for value in _RATIOS
-        if value > ratio and memory.max_mamba_cache_size is None
+        _of(change, extra, wanted) for change in candidates.ratios(situation.config) if float(change.value) > ratio
     )
     fraction = memory.mem_fraction_static
     if fraction is not None:
         short = _short_of_slack(situation)
-        ladder = (
-            [value for value in reversed(_FRACTIONS) if value < fraction]
-            if short
-            else [value for value in _FRACTIONS if value > fraction]
+        yield tuple(
+            _of(change, extra, wanted)
+            for change in candidates.fractions(fraction)
+            if (float(change.value) < fraction) == short
         )
-        note = "leaves more room outside the pools" if short else "the pools get more, the rest of the card less"
-        yield tuple(_Change({"memory.mem_fraction_static": value, **extra}, note, wanted) for value in ladder)
-    if not memory.disable_radix_cache:
-        change: dict[str, Any] = {"memory.disable_radix_cache": True, **extra}
-        note = "one slot per request; no prefix is reused"
-        if memory.mamba_radix_cache_strategy != "auto":
-            # Up to 0.5.13 extra_buffer is refused without a radix cache.
-            change["memory.mamba_radix_cache_strategy"] = "auto"
-            note += " (without the strategy's flag)"
-        yield (_Change(change, note, wanted),)
+    yield tuple(_of(change, extra, wanted) for change in candidates.no_radix(situation.config))
     yield _fewer_drafts(situation, extra)
     if memory.mamba_ssm_dtype in (None, "float32"):
         yield (
@@ -258,29 +235,16 @@ def _slack_bytes(budget: MemoryBudget) -> int | None:
     return slack.point - budget.emulation.room_bytes
 
 
+def _of(change: candidates.Change, extra: Mapping[str, Any], wanted: int) -> _Change:
+    """A candidate change as one that is tried: with the wish, where that is not stated yet."""
+    return _Change({**change.set, **extra}, change.note, wanted, change.changes_results)
+
+
 def _fewer_drafts(situation: Situation, extra: Mapping[str, Any]) -> tuple[_Change, ...]:
-    section = situation.config.speculative
-    if section.algorithm == "none" or section.eagle_topk not in (None, 1):
-        return ()
     now = situation.budget.details.get("draft_tokens")
-    width = now.point if now is not None else section.num_draft_tokens
-    if width is None:
-        return ()
-    changes = []
-    for fewer in (width * 3 // 4, width // 2, width // 4):
-        if fewer < 2:
-            continue
-        change: dict[str, Any] = {"speculative.num_draft_tokens": fewer, **extra}
-        if section.num_steps is not None and section.num_steps == width - 1:
-            change["speculative.num_steps"] = fewer - 1  # the EAGLE family drafts a chain: width = steps + 1
-        changes.append(
-            _Change(
-                change,
-                f"{fewer} instead of {width} draft tokens: less scratch, shorter acceptance at most",
-                situation.wanted_requests,
-            )
-        )
-    return tuple(changes)
+    width = now.point if now is not None else situation.config.speculative.num_draft_tokens
+    found = candidates.draft_widths(situation.config, width)
+    return tuple(_of(change, extra, situation.wanted_requests) for change in found)
 
 
 def _ask_less(situation: Situation) -> Remedy | None:
@@ -323,6 +287,6 @@ def _more_gpus(situation: Situation) -> Iterator[tuple[_Change, ...]]:
             f"{size} GPUs: weights, state and scratch are split",
             situation.wanted_requests,
         )
-        for size in _TP_SIZES
+        for size in candidates.TP_SIZES
         if size > parallel.tp_size
     )

@@ -114,9 +114,10 @@ def _mib(env: Mapping[str, str], name: str, default: int) -> int:
     return int(value)
 
 
-def rest_gib(settings: Settings, pre_bytes: int, post_bytes: int) -> float:
-    """post - pre × (1 - f) - reserve, with SGLang's operations in SGLang's order."""
-    return post_bytes / GIB - (pre_bytes / GIB) * (1 - settings.fraction) - multimodal_reserve_gib(settings)
+def rest_gib(settings: Settings, pre_bytes: int, post_bytes: int, fraction: float | None = None) -> float:
+    """post - pre × (1 - f) - reserve, with SGLang's operations in SGLang's order. `fraction`: another than settled."""
+    static = settings.fraction if fraction is None else fraction
+    return post_bytes / GIB - (pre_bytes / GIB) * (1 - static) - multimodal_reserve_gib(settings)
 
 
 def rest(settings: Settings, free: FreeMemory) -> Rest:

@@ -1,0 +1,86 @@
+"""A configuration of nothing but a model, cards and an algorithm: where planning starts without a params file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import speculative
+from ..configuration.config import RunConfig
+from ..configuration.explain import listed
+from ..engines.sglang.sizing import VERSIONS_READ
+from ..engines.sglang.splitting import uneven
+from ..errors import ConfigError
+from ..params import Overrides, build_run
+from ..specs import known_models, load_gpu, load_model
+
+NEWEST = VERSIONS_READ[-1]
+_NAME = "plan"
+
+
+def from_scratch(
+    *,
+    model: str,
+    gpu: str,
+    gpus: int = 1,
+    version: str = NEWEST,
+    algorithm: str = "none",
+    draft: str | None = None,
+    context: int | None = None,
+    overrides: Overrides = (),
+) -> tuple[RunConfig, tuple[str, ...]]:
+    """On all of the cards, or as many of them as the model divides over; and notes of what was chosen.
+
+    ConfigError in two lines, as of a params file.
+    """
+    load_gpu(gpu, "--gpu")
+    if gpus < 1:
+        raise ConfigError(f"--gpus: got {gpus}.\nExpected how many cards there are: 1 or more.")
+    notes: list[str] = []
+    name = speculative.canonical(algorithm)
+    if name != "none":
+        speculative.get(name)
+    if draft is None and name == "DFLASH":
+        draft = _own_draft(model)
+        notes += [] if draft is None else [f"draft: {draft}, the shipped one of {model}"]
+    sections: dict[str, Any] = {
+        "name": _NAME,
+        "engine": {"name": "sglang", "version": version},
+        "model": model,
+        "gpu": {"name": gpu, "count": gpus},
+        "speculative": {"algorithm": name} | ({} if draft is None else {"draft_model_path": draft}),
+        "memory": {} if context is None else {"context_length": context},
+    }
+    if not any(text.partition("=")[0].strip() == "parallel.tp_size" for text in overrides):
+        ranks = _ranks(sections, gpus)
+        sections["parallel"] = {"tp_size": ranks}
+        if ranks < gpus:
+            notes.append(f"{model} does not divide over {gpus} ranks: planned from TP{ranks}")
+    try:
+        return build_run(sections, overrides, "options"), tuple(notes)
+    except ConfigError as error:
+        # From 0.5.10 to 0.5.13 `auto` is refused with speculation: the strategy that the engine names is stated.
+        if "mamba_radix_cache_strategy" not in str(error):
+            raise
+        sections["memory"] |= {"mamba_radix_cache_strategy": "extra_buffer"}
+        notes.append(f"SGLang {version} takes speculation with a prefix cache with the strategy extra_buffer only")
+        return build_run(sections, overrides, "options"), tuple(notes)
+
+
+def _own_draft(model: str) -> str | None:
+    wanted = f"/{model.rpartition('/')[2]}-DFlash".lower()
+    found = [name for name in known_models() if name.lower().endswith(wanted)]
+    return found[0] if len(found) == 1 else None
+
+
+def _ranks(sections: dict[str, Any], gpus: int) -> int:
+    """The most ranks on so many cards over which model and draft divide."""
+    target = load_model(sections["model"])
+    path = sections["speculative"].get("draft_model_path")
+    draft = load_model(path) if path else None
+    for ranks in range(gpus, 0, -1):
+        config = RunConfig.model_validate(sections | {"parallel": {"tp_size": ranks}})
+        if uneven(config, target, draft) is None:
+            return ranks
+    raise ConfigError(
+        f"--gpus: {sections['model']} divides over no number of ranks up to {gpus}.\nModels: {listed(known_models())}."
+    )

@@ -1,0 +1,102 @@
+"""What the wishes themselves set, before anything is searched: number of requests, context, algorithm, types, ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import speculative
+from ..configuration.config import RunConfig
+from ..configuration.explain import listed
+from ..errors import ConfigError
+from ..specs import load_model
+from .changes import Change
+from .screen import asked_of_server
+from .wishes import Wishes
+
+
+def with_wishes(config: RunConfig, wishes: Wishes, draft: str | None = None) -> RunConfig:
+    """The configuration that the search starts from, for any number of ranks and requests.
+
+    ConfigError in two lines for wishes that no setting reaches: a context beyond the model's own, draft tokens without
+    speculation.
+    """
+    _refuse_impossible(config, wishes)
+    changes: dict[str, Any] = {}
+    section = config.speculative
+    wished = wishes.algorithm
+    if wished is not None and wished != speculative.canonical(section.algorithm):
+        # Widths and draft of another algorithm mean nothing to this one.
+        changes |= {"speculative": {"algorithm": wished} | ({} if draft is None else {"draft_model_path": draft})}
+    elif draft is not None:
+        changes["speculative.draft_model_path"] = draft
+    if wishes.state_dtype is not None and _state_dtype(config) != wishes.state_dtype:
+        changes["memory.mamba_ssm_dtype"] = wishes.state_dtype
+    if wishes.kv_dtype is not None and not _same_kv(config, wishes.kv_dtype):
+        changes["memory.kv_cache_dtype"] = wishes.kv_dtype
+    if wishes.prefix_cache and config.memory.disable_radix_cache:
+        changes["memory.disable_radix_cache"] = False
+    found = config.replace(changes)
+    width = found.speculative.num_draft_tokens
+    if wishes.draft_tokens is not None and width is not None and width < wishes.draft_tokens:
+        steps = {"speculative.num_steps": wishes.draft_tokens - 1} if found.speculative.num_steps is not None else {}
+        found = found.replace({"speculative.num_draft_tokens": wishes.draft_tokens} | steps)
+    return found
+
+
+def _refuse_impossible(config: RunConfig, wishes: Wishes) -> None:
+    own = load_model(config.model).context_len
+    if wishes.context is not None and wishes.context > own and not _longer_allowed(config):
+        raise ConfigError(
+            f"want context={wishes.context:,}: {config.model} has a context of {own:,} tokens.\n"
+            f"Wish for at most {own:,}, or set engine.env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1."
+        )
+    algorithm = wishes.algorithm or speculative.canonical(config.speculative.algorithm)
+    if wishes.draft_tokens is not None and algorithm == "none":
+        raise ConfigError(
+            f"want draft_tokens={wishes.draft_tokens}: nothing is drafted without a speculative algorithm.\n"
+            f"Wish for one as well, e.g. algorithm=NEXTN (sized: {listed(speculative.ALGORITHMS)})."
+        )
+
+
+def _longer_allowed(config: RunConfig) -> bool:
+    return config.engine.env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "0").lower() in ("1", "true", "yes")
+
+
+def _state_dtype(config: RunConfig) -> str:
+    return config.memory.mamba_ssm_dtype or load_model(config.model).ssm_dtype or "float32"
+
+
+def _same_kv(config: RunConfig, wished: str) -> bool:
+    now = config.memory.kv_cache_dtype
+    plain = {"bf16": "bfloat16"}
+    own = load_model(config.model).dtype if now == "auto" else now
+    return wished == now or plain.get(wished, wished) == plain.get(own, own)
+
+
+def on_ranks(config: RunConfig, tp_size: int) -> RunConfig:
+    """On so many tensor-parallel ranks, with the GPUs that these take."""
+    gpus = config.parallel.model_copy(update={"tp_size": tp_size}).gpus
+    if (config.parallel.tp_size, config.gpu.count) == (tp_size, gpus):
+        return config
+    return config.replace({"parallel.tp_size": tp_size, "gpu.count": gpus})
+
+
+def asking(config: RunConfig, wishes: Wishes, each: int, tokens: int) -> tuple[Change, ...]:
+    """What must be set for the wish itself. `each`: requests of a worker; `tokens`: of its KV pool."""
+    memory = config.memory
+    found = []
+    asked = asked_of_server(config, each)
+    if memory.max_running_requests != asked:
+        note = f"asks for {asked:,}" + (
+            "" if memory.max_running_requests is None else f" instead of {memory.max_running_requests:,}"
+        )
+        found.append(Change("requests", {"memory.max_running_requests": asked}, note, asked))
+    now = memory.context_length
+    if wishes.context is not None and now is not None and now < wishes.context:
+        note = f"requests of up to {wishes.context:,} tokens instead of {now:,}"
+        found.append(Change("context", {"memory.context_length": wishes.context}, note, wishes.context))
+    bound = memory.max_total_tokens
+    if bound is not None and bound < tokens:
+        note = f"no bound of {bound:,} KV tokens"
+        found.append(Change("context", {"memory.max_total_tokens": None}, note, "none"))
+    return tuple(found)

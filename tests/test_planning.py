@@ -1,0 +1,304 @@
+"""The planner: wishes, candidates, the search and its proofs, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import pytest
+
+from specbench.budget.predict import predict
+from specbench.errors import ConfigError
+from specbench.params import load_run
+from specbench.planning import changes, grid
+from specbench.planning.commands import difference, shell_line
+from specbench.planning.screen import Frame, changed, figures, frame
+from specbench.planning.search import plan
+from specbench.planning.types import Answer, Size
+from specbench.planning.wished import asking, with_wishes
+from specbench.planning.wishes import Wishes, of_mapping, parse
+from specbench.units import GIB
+
+#: Qwen3.6-27B on one rank: 48 × (3,145,728 + 61,440) B a slot; a token of target and draft 21/16 of 65,536 B.
+SLOT, TOKEN = 153_944_064, 86_016
+TIGHT = ("state_dtype=float32", "kv_dtype=auto", "draft_tokens=16", "prefix_cache=true")
+
+
+@functools.cache
+def answer(params: str, *texts: str, keep: str = "") -> Answer:
+    wishes = [text for text in texts if "." not in text.partition("=")[0]]
+    config = load_run(f"params/{params}.yaml", [text for text in texts if text not in wishes])
+    return plan(config, parse(wishes), keep=keep.split())
+
+
+def size(found: Answer, tp_size: int) -> Size:
+    return next(one for one in found.sizes if one.tp_size == tp_size)
+
+
+def limits(budget: Any) -> tuple[int, int, int]:
+    names = ("state_slots", "running_requests", "kv_tokens")
+    return tuple(budget.limits[name].value.point for name in names)
+
+
+# ── the story, unaided ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_story_of_0512_four_on_one_card_and_more_on_four_and_eight() -> None:
+    """With 19.5911 GiB left on one card, R requests leave (19.5911 - R × 16 × 0.14337) / 3 for slots of 0.14337 GiB:
+    R = 4 gives 24 slots, 24 // 4 = 6; R = 5 gives 18 slots, 18 // 4 = 4 < 5. So 4 are the most as the settings are."""
+    found = answer("story/tp1-4")
+    asked = {one.tp_size: (one.most[0].requests, one.most[0].sure) for one in found.sizes}
+    assert asked == {1: (4, 4), 2: (22, 21), 4: (56, 56), 8: (126, 125)}
+    assert found.best is not None
+    assert (found.best.tp_size, found.best.changes, limits(found.best.budget)) == (1, (), (24, 4, 87_061))
+    # 5 × (4 + 16) × SLOT = 14.337 GiB of the 19.5911 leave 5.254 GiB: 65,584 tokens
+    slots = size(found, 1).most[1]
+    assert slots.requests == 5 and slots.plan is not None
+    assert limits(slots.plan.budget) == (20, 5, 65_584)
+
+
+def test_the_story_of_0516_needs_the_slots_given_for_four_on_one_card() -> None:
+    """Era II: 8 slots by the ratio, 8 // 5 = 1. Given 20 slots: 20 × SLOT of state and 4 × 16 × SLOT of scratch."""
+    found = answer("story/tp2-8-0516")
+    levels = {one.tp_size: [most.requests for most in one.most] for one in found.sizes}
+    assert levels[1][:2] == [1, 4] and levels[2][:2] == [9, 27] and levels[4][0] == 24 and levels[8][0] == 55
+    four = size(found, 1).most[1].plan
+    assert four is not None
+    assert {key: value for change in four.changes for key, value in change.set.items()} == {
+        "memory.max_running_requests": 4,
+        "memory.max_mamba_cache_size": 20,
+    }
+    # recorded with this budget emulated: 20 slots, 50,824 tokens; the draft's weights are known to ± 0.04 GiB
+    tokens = four.budget.limits["kv_tokens"].value
+    assert tokens is not None and tokens.low <= 50_824 <= tokens.high
+
+
+def test_eight_with_0512_cost_slack_precision_or_width_on_one_card_and_nothing_on_more() -> None:
+    found = answer("story/tp1-8", "running_requests=8")
+    one = size(found, 1)
+    kinds = [[change.kind for change in plan.changes] for plan in one.plans]
+    assert kinds[:3] == [["fraction"], ["state_dtype"], ["draft_tokens"]] and one.complete
+    # 0.89 × 94.3065 - 51.1387 = 32.79 GiB, less 8 × 16 × SLOT = 14.44: a third of it is 33 slots, 33 // 4 = 8
+    assert one.plans[0].config.memory.mem_fraction_static == 0.89
+    assert limits(one.plans[0].budget)[:2] == (33, 8) and one.plans[0].certainty == "sure"
+    assert [plan.changes for tp in (2, 4, 8) for plan in size(found, tp).plans] == [(), (), ()]
+    why = {failure.kind: failure.why for failure in one.failures}
+    assert why["none"].startswith("refused: 2 state slots are fewer than the 4 of one request: 19.59 GiB")
+    assert "1,155 of 32,768 KV tokens" in why["radix"]
+
+
+# ── the silent cap ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_silent_cap_of_the_recording_is_lifted_by_40_slots() -> None:
+    """5 slots each (extra_buffer, overlap): 40. State and scratch grow from 37 + 7 × 16 = 149 slots' bytes to
+    40 + 8 × 16 = 168: 19 × 153,944,064 / 86,016 = 34,004.7 tokens. Logged with 40 slots: 546,617 tokens."""
+    found = answer("recordings/dflash_r8_full", "running_requests=8")
+    one = size(found, 1)
+    assert one.most[0].requests == 7
+    first = one.plans[0]
+    assert [(change.kind, change.value) for change in first.changes] == [("slots", 40)] and first.certainty == "sure"
+    assert limits(first.budget)[:2] == (40, 8)
+    assert abs(limits(first.budget)[2] - 546_617) <= 5
+    assert 19 * SLOT // TOKEN == 34_004 and first.costs[0] == "34,005 KV tokens fewer (580,621 → 546,616)"
+    assert found.best == first
+    gone, come = difference(found.given, first.config)
+    assert (gone, come) == ((), ("--max-mamba-cache-size 40",))
+    assert why_not(one, "none") == "7 of 8 requests (37 slots, 5 each)"
+
+
+def why_not(one: Size, kind: str) -> str:
+    return next(failure.why for failure in one.failures if failure.kind == kind)
+
+
+@pytest.mark.parametrize("card", ["gpu.name=rtx-pro-6000", "gpu.emulate=rtx-pro-6000"])
+def test_the_same_cap_on_a_card_of_96_gb(card: str) -> None:
+    found = answer("recordings/dflash_r8_full", "running_requests=8", card)
+    one = size(found, 1)
+    assert one.most[0].requests == 3 and why_not(one, "none") == "3 of 8 requests (15 slots, 5 each)"
+    assert [(change.kind, change.value) for change in one.plans[0].changes] == [("slots", 40)]
+    assert limits(one.plans[0].budget)[:2] == (40, 8)
+    # what is left for the pools less 168 × SLOT, in tokens
+    left = one.plans[0].budget.left
+    assert left is not None
+    assert limits(one.plans[0].budget)[2] == (left.bytes.point - 168 * SLOT) // TOKEN
+
+
+def test_that_none_does_is_a_proof_over_the_whole_grid() -> None:
+    """8 × 32,768 tokens are 262,144 × 86,016 B = 21.00 GiB; state and scratch of 8 requests of 16 tokens at least
+    8 × (3 + 16) × SLOT = 21.79 GiB. The largest fraction, 0.97 × 94.31 GiB, less weights and draft (54.5 GiB) leaves
+    36.95 GiB: no setting that keeps types, width and prefix cache can do it on this card."""
+    assert 262_144 * TOKEN + 8 * 19 * SLOT > (0.97 * 94.31 - 54.5) * GIB
+    found = answer("story/tp2-8-0516", "running_requests=8", "context=32768", *TIGHT)
+    one = size(found, 1)
+    assert one.plans == () and one.complete
+    # as it is, without overlap and no_buffer (3 frames) × 93 fractions × (ratio as set, slots given) = 558 candidates;
+    # a ratio of 7 others alone, with a fraction (92), with a strategy (2): 7 + 644 + 14
+    assert one.tried == 558 + 665
+    assert (one.most[0].requests, one.most[-1].level, one.most[-1].requests) == (1, "any", 6)
+    assert one.longest_context == 20_720
+    assert found.best is not None and (found.best.tp_size, found.best.changes) == (2, ())
+
+
+def test_the_nearest_that_is_named_does_reach() -> None:
+    one = size(answer("story/tp2-8-0516", "running_requests=8", "context=32768", *TIGHT), 1)
+    nearest = one.most[-1].plan
+    assert nearest is not None and predict(nearest.config).limits["running_requests"].value is not None
+    assert limits(predict(nearest.config))[1] >= 6 and limits(predict(nearest.config))[2] >= 6 * 32_768
+    assert one.longest_context is not None
+    again = answer("story/tp2-8-0516", "running_requests=8", f"context={one.longest_context}", *TIGHT)
+    assert size(again, 1).plans
+    further = answer("story/tp2-8-0516", "running_requests=8", f"context={one.longest_context + 1}", *TIGHT)
+    assert not size(further, 1).plans
+
+
+# ── the search ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_screen_says_of_every_candidate_what_predict_says() -> None:
+    """60 candidates of four rules, drawn from the whole grid."""
+    drawn = random.Random(4)
+    seen = 0
+    for version in ("0.5.12", "0.5.16", "0.5.18", "0.5.23"):
+        config = (
+            load_run("params/story/tp2-8-0516.yaml", [f"engine.version={version}"])
+            if version != "0.5.12"
+            else (load_run("params/story/tp2-8.yaml"))
+        )
+        start = frame(config)
+        assert isinstance(start, Frame)
+        every = grid.combinations(Wishes(), frozenset())
+        for kinds in drawn.sample(every, 15):
+            outer = drawn.choice(list(grid.outer_changes(kinds, start, Wishes())) or [()])
+            one = frame(config, *outer)
+            if not isinstance(one, Frame):
+                continue
+            inner = drawn.choice(list(grid.inner_changes(kinds, one, 8)) or [()])
+            found, whole = figures(one, inner), changed(config, *outer, *inner)
+            assert whole is not None
+            budget = predict(whole)
+            running, tokens = budget.limits["running_requests"].value, budget.limits["kv_tokens"].value
+            slack = budget.terms["slack"].bytes
+            if found.slack_bytes is None:
+                assert budget.verdict == "refused"
+                continue
+            seen += 1
+            assert running is not None and tokens is not None
+            assert (found.requests, found.tokens) == (running.point, tokens.point)
+            assert slack is not None and found.slack_bytes == slack.point
+    assert seen > 30
+
+
+def test_plans_are_in_the_order_of_what_they_cost_and_none_adds_to_another() -> None:
+    found = size(answer("story/tp2-8-0516", "running_requests=8", "context=32768"), 1)
+    order = list(changes.COSTS)
+    optional = [{change.kind for change in plan.changes} for plan in found.plans]
+    costs = [sorted((order.index(kind) for kind in kinds), reverse=True) for kinds in optional]
+    assert costs == sorted(costs) and len(found.plans) >= 3
+    for number, plan_ in enumerate(found.plans):
+        sure = [optional[k] for k in range(number) if found.plans[k].certainty == "sure"]
+        assert not any(kinds <= optional[number] for kinds in sure), plan_.changes
+    assert {plan_.certainty for plan_ in found.plans} == {"sure", "likely"}
+    assert found.plans[0].changes_results and "accuracy" in " ".join(found.plans[0].costs)
+
+
+def test_what_is_to_be_kept_is_in_no_plan() -> None:
+    found = answer("story/tp1-8", "running_requests=8", keep="fraction draft_tokens")
+    kinds = {change.kind for one in found.sizes for plan_ in one.plans for change in plan_.changes}
+    assert kinds and not kinds & {"fraction", "draft_tokens"}
+
+
+def test_a_context_beyond_the_stated_one_is_raised_and_a_bound_of_tokens_dropped() -> None:
+    config = load_run("params/story/tp2-8-0516.yaml", ["memory.max_total_tokens=100000"])
+    found = asking(config, Wishes(context=65_536), 4, 4 * 65_536)
+    assert [dict(change.set) for change in found] == [
+        {"memory.max_running_requests": 4},
+        {"memory.context_length": 65_536},
+        {"memory.max_total_tokens": None},
+    ]
+
+
+def test_requests_of_data_parallel_workers_are_shared_as_the_version_does() -> None:
+    """8 of the server over two workers of DP attention are 4 each; up to 0.5.13 plain workers share as well."""
+    config = load_run(
+        "params/story/tp2-8-0516.yaml",
+        ["speculative.algorithm=none", "speculative.draft_model_path=null", "speculative.num_draft_tokens=null"],
+    )
+    dp = config.replace({"parallel": {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}})
+    assert [dict(change.set) for change in asking(dp, Wishes(), 3, 0)] == [{"memory.max_running_requests": 6}]
+    plain = config.replace({"parallel": {"tp_size": 1, "dp_size": 2}})
+    assert [dict(change.set) for change in asking(plain, Wishes(), 3, 0)] == [{"memory.max_running_requests": 3}]
+
+
+def test_another_algorithm_brings_no_width_of_the_old_one() -> None:
+    config = load_run("params/story/tp1-8.yaml")
+    none = with_wishes(config, Wishes(algorithm="none"))
+    assert none.speculative.model_dump(exclude_unset=True) == {"algorithm": "none"}
+    assert with_wishes(config, Wishes(algorithm="DFLASH")) == config
+    kept = with_wishes(config, Wishes(draft_tokens=24))
+    assert kept.speculative.num_draft_tokens == 24
+
+
+def test_a_model_without_state_has_no_slots_to_give() -> None:
+    found = frame(load_run("params/story/tp1-8.yaml"))
+    assert isinstance(found, Frame) and list(changes.strategies(found.resolved))
+    kinds = grid.Kinds(("state_dtype",), ("slots", "fraction"))
+    assert kinds.cost == (5, 4, 2)  # the dearest first: state_dtype, fraction, slots
+
+
+def test_the_command_line_is_whole_and_says_what_differs() -> None:
+    found = answer("story/tp1-8", "running_requests=8")
+    first = found.best
+    assert first is not None
+    assert difference(found.given, first.config) == (("--mem-fraction-static 0.75",), ("--mem-fraction-static 0.89",))
+    line = shell_line(first.config)
+    assert line.startswith("python -m sglang.launch_server --model-path Qwen/Qwen3.6-27B --host 127.0.0.1 --port 30000")
+    assert "--speculative-algorithm DFLASH --speculative-draft-model-path z-lab/Qwen3.6-27B-DFlash" in line
+
+
+# ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [
+        ("runing_requests=8", "no such wish (did you mean 'running_requests'?)", "Wishes: running_requests, context"),
+        ("running_requests", "no NAME=VALUE", "e.g. running_requests=8"),
+        ("running_requests=0", "got '0'", "a whole number from 1 to 100,000"),
+        ("running_requests=-3", "got '-3'", "a whole number from 1 to 100,000"),
+        ("running_requests=1e9", "got '1e9'", "a whole number"),
+        ("running_requests=٣", "got '٣'", "a whole number"),
+        ("context=2147483648", "got '2147483648'", "from 1 to 2,147,483,647"),
+        ("state_dtype=int8", "got 'int8'", "float32, bfloat16, float16"),
+        ("prefix_cache=maybe", "got 'maybe'", "true or false"),
+        ("slack_gib=nan", "got 'nan'", "GiB, from 0"),
+    ],
+)
+def test_a_wish_that_is_none_is_told_in_two_lines(text: str, first: str, second: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        parse([text])
+    lines = str(told.value).splitlines()
+    assert len(lines) == 2 and first in lines[0] and second in lines[1]
+
+
+def test_wishes_that_contradict_one_another_or_the_model() -> None:
+    with pytest.raises(ConfigError, match=r"given twice.*\nKeep one"):
+        parse(["context=1", "context=2"])
+    with pytest.raises(ConfigError, match=r"nothing says how many share"):
+        parse(["context=32768", "kv_tokens=100000"])
+    config = load_run("params/story/tp1-8.yaml")
+    with pytest.raises(ConfigError, match=r"context of 262,144 tokens\.\nWish for at most 262,144"):
+        with_wishes(config, parse(["context=300000"]))
+    with pytest.raises(ConfigError, match=r"nothing is drafted without.*\nWish for one"):
+        with_wishes(config, parse(["algorithm=none", "draft_tokens=4"]))
+
+
+def test_tokens_that_are_needed() -> None:
+    assert parse(["running_requests=8", "context=32_768"]).tokens(8, 0) == 262_144
+    assert parse(["running_requests=8", "kv_tokens=100,000"]).tokens(8, 32_768) == 100_000
+    assert parse(["running_requests=8"]).tokens(8, 32_768) == 32_768  # one whole request
+    assert of_mapping({"running_requests": 8, "context": None}) == Wishes(running_requests=8)
+    assert parse(["slack_gib=3.5"]).slack_bytes == 3_758_096_384
+    words = parse(["running_requests=8", "context=32768", "state_dtype=float32"]).words
+    assert words == "8 requests at once, each of 32,768 tokens (262,144 KV tokens together); state stays float32"
