@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from specbench import frames
+from specbench.budget.grid import predict_grid
 from specbench.budget.predict import predict
 from specbench.frames.columns import COLUMNS, build
 from specbench.reading.latency import load_name
@@ -49,6 +50,7 @@ def test_a_frame_has_exactly_the_declared_columns(capped: Study, refused: Study)
         "limits": frames.limits(studies),
         "waterfall": frames.waterfall(capped),
         "limit_curve": frames.limit_curve(capped.record.config, [4, 8]),
+        "grid": frames.grid(predict_grid(capped.record.config, {"memory.max_running_requests": [4, 8]})),
         "requests": frames.requests(studies),
         "latency": frames.latency(studies),
         "timeline": frames.timeline(studies),

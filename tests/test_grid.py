@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specbench import frames
 from specbench.budget.grid import CERTAINTIES, FIGURES, Grid, predict_grid
 from specbench.budget.predict import predict, refused_argument, solved
 from specbench.configuration.config import RunConfig
@@ -49,7 +50,6 @@ def assert_same(grid: Grid, index: tuple[int, ...]) -> None:
     expected: dict[str, Any] = {
         name: None if budget.limits[name].value is None else budget.limits[name].value.point  # type: ignore[union-attr]
         for name in LIMITS
-        if name != "context_len"
     }
     slack = budget.terms["slack"].bytes
     expected["slack_bytes"] = None if slack is None else slack.point
@@ -222,3 +222,34 @@ def test_figures_beyond_64_bits_are_refused() -> None:
     }
     with pytest.raises(ConfigError, match="64 bits"):
         predict_grid(config(memory={"mem_fraction_static": 0.5, "disable_radix_cache": True}), axes)
+
+
+def test_a_million_points_are_a_frame_without_a_loop() -> None:
+    """The last axis is the fastest; what does not vary stands in every row."""
+    grid = predict_grid(
+        config(memory={**MEMORY, "context_length": 8_192}),
+        {("parallel.tp_size", "gpu.count"): [(1, 1), (2, 2)], "memory.max_running_requests": [1, 8, 64]},
+    )
+    rows = frames.grid(grid)
+    assert list(rows["setting"]) == ["TP1"] * 3 + ["TP2"] * 3
+    assert list(rows["asked_requests"]) == [1, 8, 64] * 2
+    assert set(rows["context_length"]) == {8_192}
+    assert list(rows["kv_tokens"].dropna()) == grid["kv_tokens"].compressed().tolist()
+    # 64 requests want 64 × 16 rows of scratch, 147 GiB on one card: refused, so no token
+    assert rows["verdict"].tolist()[:3] == ["serves", "serves", "refused"]
+    assert rows["tokens_per_request"][1] == rows["kv_tokens"][1] // 8
+    assert rows["tokens_per_request"].isna().tolist() == [False, False, True, False, False, True]
+
+
+def test_more_memory_is_more_free_before_and_after_loading() -> None:
+    """Of 8 GiB more 0.75 are for pools, a third of that for state (ratio 0.5): 2 GiB, 13.95 slots of 153,944,064 B."""
+    base = config(memory={**MEMORY, "max_running_requests": 4, "mamba_full_memory_ratio": 0.5})
+    rows = frames.gib_curve({"now": base, "none": base.replace({"speculative": {}})}, [0, 8])
+    assert list(rows["setting"]) == ["now", "now", "none", "none"]
+    assert rows["pre_bytes"].diff()[1] == 8 * GIB
+    now = predict(base).limits["state_slots"].value
+    assert now is not None
+    assert rows["state_slots"][0] == now.point
+    assert rows["state_slots"][1] - rows["state_slots"][0] in (13, 14)
+    with pytest.raises(ConfigError, match="more_gib: -200 GiB: the weights would not fit"):
+        frames.gib_curve({"now": base}, [-200, 0])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from .columns import COLUMNS, Column
+from .grids import gib_curve, grid
 from .memory import limit_curve, limit_curve_of, limits, memory, predicted_waterfall, runs, waterfall
 from .serving import gpu, latency, requests, timeline
 
 __all__ = [
     "COLUMNS",
     "Column",
+    "gib_curve",
     "gpu",
+    "grid",
     "latency",
     "limit_curve",
     "limit_curve_of",

@@ -106,6 +106,38 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("predicted_high", "Int64", "count", "upper end of its interval"),
         ("verdict", "string", "", "serves, capped or refused"),
     ),
+    "grid": _columns(
+        ("setting", "string", "", "what varies, in words; not what is drawn along an axis (requests, context, memory)"),
+        ("version", "string", "", "SGLang version"),
+        ("gpu", "string", "", "row of the GPU table"),
+        ("tp_size", "Int64", "ranks", "tensor parallel size"),
+        ("algorithm", "string", "", "speculative algorithm; none is the baseline"),
+        ("num_draft_tokens", "Int64", "tokens", "tokens verified per step, as asked; NA: the default"),
+        ("asked_requests", "Int64", "requests", "max_running_requests, as asked; NA: not given"),
+        ("context_length", "Int64", "tokens", "as asked; NA: the model's own"),
+        ("mem_fraction_static", "Float64", "", "as asked; NA: the engine's default"),
+        ("mamba_full_memory_ratio", "Float64", "", "as asked; NA: the engine's default"),
+        ("max_mamba_cache_size", "Int64", "slots", "as asked; NA: from the ratio"),
+        ("pre_bytes", "Int64", "B", "free before loading, per rank, where it varies"),
+        ("state_slots", "Int64", "slots", "predicted; NA: no state, or refused by an argument"),
+        ("slots_per_request", "Int64", "slots", "predicted"),
+        ("running_requests", "Int64", "requests", "predicted; 0 when refused for memory"),
+        ("kv_tokens", "Int64", "tokens", "predicted; NA: no pool"),
+        ("context_len", "Int64", "tokens", "of a request: as asked, else the model's own"),
+        ("max_input_tokens", "Int64", "tokens", "predicted; an input must be shorter"),
+        ("scratch_charged_bytes", "Int64", "B", "predicted, per rank: speculative scratch as the engine charges it"),
+        ("rest_bytes", "Int64", "B", "predicted, per rank: left for state, scratch and KV"),
+        ("slack_bytes", "Int64", "B", "predicted, per rank: left outside when all pools stand"),
+        (
+            "tokens_per_request",
+            "Int64",
+            "tokens",
+            "predicted; KV tokens for each asked request; NA: not all of them run",
+        ),
+        ("verdict", "string", "", "predicted: serves, capped or refused; NA: not predicted"),
+        ("certainty", "string", "", "that it serves as asked: sure, likely, unlikely or no"),
+        ("refusal", "string", "", "why it is refused (grid.REFUSALS); NA: it is not"),
+    ),
     "requests": _columns(
         ("run", "string", "", "folder of the run"),
         ("origin", "string", "", "recorded or measured"),
@@ -166,6 +198,14 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("power_w", "Float64", "W", "power draw"),
     ),
 }
+
+
+def build_columns(name: str, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Like `build`, from whole columns."""
+    declared = COLUMNS[name]
+    if columns.keys() != {column.name for column in declared}:
+        raise ValueError(f"frame {name!r}: columns {sorted(columns.keys())} are not as declared")
+    return pd.DataFrame({column.name: pd.array(columns[column.name], dtype=column.dtype) for column in declared})
 
 
 def build(name: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

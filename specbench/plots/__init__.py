@@ -6,6 +6,7 @@ says so. Colours mean a term of memory (`palette.TERM_COLOURS`) or an algorithm 
 
 from __future__ import annotations
 
+from .grids import feasible, gib_buys, requests_curve
 from .latency import acceptance, latency_bars, latency_ecdf
 from .limits import asked_resolved_served, limit_curve
 from .memory import memory_by_term, waterfall
@@ -15,6 +16,8 @@ from .timeline import gpu_memory, pool_usage, request_queue
 __all__ = [
     "acceptance",
     "asked_resolved_served",
+    "feasible",
+    "gib_buys",
     "gpu_memory",
     "latency_bars",
     "latency_ecdf",
@@ -22,6 +25,7 @@ __all__ = [
     "memory_by_term",
     "pool_usage",
     "request_queue",
+    "requests_curve",
     "rows_axes",
     "theme",
     "waterfall",

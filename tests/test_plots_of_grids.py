@@ -1,0 +1,135 @@
+"""Pictures of tables of predictions, seen through their Axes. The rows are made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+
+from specbench import plots
+from specbench.units import GIB
+
+
+@pytest.fixture
+def ax() -> Iterator[Axes]:
+    mpl.use("agg")
+    yield plt.subplots(figsize=(9.5, 4))[1]
+    plt.close("all")
+
+
+def ints(*values: int | None) -> Any:
+    return pd.array(list(values), dtype="Int64")
+
+
+def texts(*values: str | None) -> Any:
+    return pd.array(list(values), dtype="string")
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    """Two settings, 1 to 4 requests: the first is refused from 3 on, the second serves all, the last only likely."""
+    return pd.DataFrame(
+        {
+            "setting": texts(*["TP1"] * 4, *["TP2"] * 4),
+            "asked_requests": ints(1, 2, 3, 4, 1, 2, 3, 4),
+            "state_slots": ints(20, 10, 2, 0, 90, 80, 70, 60),
+            "kv_tokens": ints(1_000, 800, None, None, 4_000, 3_800, 3_600, 3_400),
+            "running_requests": ints(1, 1, 0, 0, 1, 2, 3, 4),
+            "tokens_per_request": ints(1_000, None, None, None, 4_000, 1_900, 1_200, 850),
+            "context_len": ints(*[2_048] * 8),
+            "verdict": texts("serves", "capped", "refused", "refused", *["serves"] * 4),
+            "certainty": texts("sure", "no", "no", "no", "sure", "sure", "sure", "likely"),
+        }
+    )
+
+
+def legend(ax: Axes) -> list[str]:
+    found = ax.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def line(ax: Axes, number: int) -> tuple[list[float], list[float]]:
+    found = ax.lines[number]
+    return list(np.asarray(found.get_xdata(), float)), list(np.asarray(found.get_ydata(), float))
+
+
+def test_requests_curve_ends_where_no_server_starts(rows: pd.DataFrame, ax: Axes) -> None:
+    plots.requests_curve(rows, "state_slots", here=2, ax=ax)
+    asked, slots = line(ax, 0)
+    assert asked == [1, 2, 3, 4]
+    assert slots[:2] == [20, 10]
+    assert np.isnan(slots[2:]).all()  # a gap, not 2 and 0
+    assert line(ax, 1) == ([3, 4], [0, 0])  # crosses on the axis
+    assert ax.lines[1].get_marker() == "x"
+    assert line(ax, 2) == ([2], [10])  # you are here
+    assert legend(ax) == ["TP1", "TP2", "does not start", "asked here: 2"]
+    assert ax.get_ylabel() == "state slots, predicted"
+    assert {one.get_markerfacecolor() for one in ax.lines if one.get_marker() == "o"} == {"white", "none"}  # hollow
+
+
+def test_requests_curve_shows_what_was_asked(rows: pd.DataFrame, ax: Axes) -> None:
+    plots.requests_curve(rows, "running_requests", ax=ax)
+    assert "as asked" in legend(ax)
+    assert ([1, 2, 3, 4], [1, 2, 3, 4]) in [line(ax, number) for number in range(len(ax.lines))]
+
+
+def test_settings_far_apart_are_drawn_on_a_logarithmic_axis(rows: pd.DataFrame, ax: Axes) -> None:
+    plots.requests_curve(rows.assign(state_slots=ints(20, 10, 2, 0, 900, 800, 700, 600)), "state_slots", ax=ax)
+    assert ax.get_yscale() == "log"
+    ax.clear()
+    plots.requests_curve(rows, "state_slots", ax=ax)
+    assert ax.get_yscale() == "linear"
+    assert ax.get_ylim()[0] == 0
+
+
+def test_feasible_is_bounded_by_context_and_by_what_runs(rows: pd.DataFrame, ax: Axes) -> None:
+    plots.feasible(rows, here=(2, 1_024), ax=ax)
+    edges, longest = line(ax, 1)
+    assert edges == [0.5, 1.5, 1.5, 2.5, 2.5, 3.5, 3.5, 4.5]
+    assert longest == [2_048, 2_048, 1_900, 1_900, 1_200, 1_200, 850, 850]  # 4,000 is more than the context limit
+    assert np.isnan(line(ax, 0)[1][2:]).all()  # TP1 runs one of two
+    assert legend(ax) == [
+        "TP1: does not fit",
+        "TP2: fits",
+        "not filled: likely, not sure",
+        "asked here: 2 of 1,024",
+    ]
+    filled = ax.collections[1].get_paths()
+    assert max(np.asarray(path.vertices, float)[:, 0].max() for path in filled) == 3.5  # the last one is not sure
+    assert "context limit 2,048" in [text.get_text() for text in ax.texts]
+
+
+def test_nothing_feasible_is_a_sentence(rows: pd.DataFrame, ax: Axes) -> None:
+    plots.feasible(rows.assign(tokens_per_request=ints(*[None] * 8)), ax=ax)
+    assert ax.texts[0].get_text() == "no number of requests is served as asked, by prediction"
+    ax.clear()
+    plots.requests_curve(rows.assign(kv_tokens=ints(*[None] * 8)), "kv_tokens", ax=ax)
+    assert ax.texts[0].get_text() == "KV tokens: not predicted"
+
+
+def test_gib_buys_says_what_one_buys(ax: Axes) -> None:
+    rows = pd.DataFrame(
+        {
+            "setting": texts(*["asked 4"] * 4, "none", "none"),
+            "pre_bytes": ints(*(gib * GIB for gib in (90, 92, 94, 96, 90, 92))),
+            "running_requests": ints(0, 1, 2, 2, 0, 0),
+            "kv_tokens": ints(None, 2_000, 4_000, 6_000, None, None),
+            "verdict": texts("refused", "capped", "serves", "serves", "refused", "refused"),
+        }
+    )
+    plots.gib_buys(rows, "running_requests", here_gib=94.3, ax=ax)
+    # from 92 GiB (1) to 94 GiB (2): two GiB for a request; 96 GiB add none
+    assert legend(ax) == ["asked 4: 2 GiB each", "none: does not start", "this card: 94.3 GiB"]
+    assert line(ax, 0)[0] == [90, 92, 94, 96]
+    ax.clear()
+    plots.gib_buys(rows, "kv_tokens", ax=ax)
+    assert legend(ax)[0] == "asked 4: 1,000 per GiB"
+    assert ax.get_title(loc="left") + ax.get_title() == "What a GiB buys: KV tokens"
+    assert ax.get_xlabel() == "GiB free before loading, on each card"
