@@ -339,7 +339,7 @@ def _recipe(config: HfConfig) -> tuple[Recipe | None, str]:
 
 def _context_len(text: HfConfig) -> int:
     """SGLang's get_context_length: the positions of the config, times the factor of a stretched rotary embedding."""
-    positions = text.integer("max_position_embeddings")
+    positions = text.integer("model_max_length" if "model_max_length" in text.data else "max_position_embeddings")
     scaling = text.section_or_none("rope_scaling")
     if scaling is None:
         return positions

@@ -141,10 +141,6 @@ def test_a_near_miss_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
-        (
-            "moonshotai/Kimi-Linear-48B-A3B-Instruct",
-            "KimiLinearForCausalLM is not supported yet (not modelled: KDA layers",
-        ),
         ("openai/gpt-oss-120b", "GptOssForCausalLM is not supported yet (not modelled: sliding-window attention)"),
     ],
 )

@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from ..errors import SpecError
-from . import decoder, dflash, falcon_h1, granite_hybrid, jet_nemotron, lfm2, moe, nemotron_h, qwen3_5, qwen3_next
+from . import (
+    bailing,
+    decoder,
+    deepseek,
+    dflash,
+    falcon_h1,
+    granite_hybrid,
+    jet_nemotron,
+    kimi_linear,
+    lfm2,
+    minicpm_sala,
+    moe,
+    nemotron_h,
+    qwen3_5,
+    qwen3_next,
+)
 from .contract import Architecture
 from .pending import PENDING, why
 
@@ -25,6 +40,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Lfm2ForCausalLM": lfm2.ARCHITECTURE,
     "Lfm2MoeForCausalLM": lfm2.MOE,
     "JetNemotronForCausalLM": jet_nemotron.ARCHITECTURE,
+    "DeepseekV2ForCausalLM": deepseek.ARCHITECTURE,
+    "DeepseekV3ForCausalLM": deepseek.ARCHITECTURE,
+    "DeepseekV32ForCausalLM": deepseek.ARCHITECTURE,
+    "GlmMoeDsaForCausalLM": deepseek.ARCHITECTURE,
+    "KimiLinearForCausalLM": kimi_linear.ARCHITECTURE,
+    "BailingMoeV2_5ForCausalLM": bailing.ARCHITECTURE,
+    "BailingMoeV3ForCausalLM": bailing.ARCHITECTURE,
+    "MiniCPMSALAForCausalLM": minicpm_sala.ARCHITECTURE,
     "DFlashDraftModel": dflash.ARCHITECTURE,
     "LlamaForCausalLM": decoder.ARCHITECTURE,
     "Qwen2ForCausalLM": decoder.ARCHITECTURE,

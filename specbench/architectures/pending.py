@@ -5,15 +5,10 @@ To support one: a file beside this one, its names in `ARCHITECTURES`, and its li
 
 from __future__ import annotations
 
-_MLA = "latent attention (MLA)"
 _SLIDING = "sliding-window attention"
 
 #: Name in config.json -> what of the family is not modelled.
 PENDING: dict[str, str] = {
-    "KimiLinearForCausalLM": f"KDA layers and {_MLA}",
-    "DeepseekV2ForCausalLM": _MLA,
-    "DeepseekV3ForCausalLM": _MLA,
-    "DeepseekV32ForCausalLM": f"{_MLA} with an indexer",
     "GptOssForCausalLM": _SLIDING,
     "Gemma3ForConditionalGeneration": _SLIDING,
     "Gemma3ForCausalLM": _SLIDING,
@@ -21,12 +16,6 @@ PENDING: dict[str, str] = {
 
 #: Part of a model's name, lower case -> its family.
 _NAMED: dict[str, str] = {
-    "kimi-linear": "KimiLinearForCausalLM",
-    "kimi-k2": "DeepseekV3ForCausalLM",
-    "deepseek-v2": "DeepseekV2ForCausalLM",
-    "deepseek-v3.2": "DeepseekV32ForCausalLM",
-    "deepseek-v3": "DeepseekV3ForCausalLM",
-    "deepseek-r1-0528": "DeepseekV3ForCausalLM",
     "gpt-oss": "GptOssForCausalLM",
     "gemma-3-": "Gemma3ForConditionalGeneration",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from .split import split_or_replicate
+from .split import split, split_or_replicate
 
 _INDEX_GROUP = 128  # fp8 elements that share one float32 scale
 _SCALE_BYTES = 4
@@ -99,17 +99,20 @@ class LatentAttention(KvLayer):
 
     `index_dim`: width of a sparse-attention indexer's key (DSA), kept in fp8 with a float32 scale per 128 elements;
     None: no indexer. `index_pool`: tokens that share an index key. `index_shared`: the layer reuses the selection of
-    an earlier one.
+    an earlier one. `heads`: of the queries, which the ranks do share; None: not to be checked.
     """
 
     kv_lora_rank: int
     rope_dim: int  # 0: the layers know no positions
+    heads: int | None = None
     index_dim: int | None = None
     index_pool: int = 1
     index_shared: bool = False
 
     def split_over(self, tp: int) -> None:
-        """Nothing to split: every rank keeps the whole vector."""
+        """Every rank keeps the whole vector; only the heads that read it divide."""
+        if self.heads is not None:
+            split(self.heads, tp, "attention heads")
 
     def bytes_per_token(self, tp: int, itemsize: int) -> int:
         """As the newest engine version keeps it."""

@@ -146,10 +146,19 @@ class KimiDelta(StateLayer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightningAttention(StateLayer):
-    """Lightning and simple linear attention (MiniMax, Ling 2.x, MiniCPM-SALA): a square matrix per head, no window."""
+    """Lightning and simple linear attention (Ling 2.5, MiniCPM-SALA): a square matrix per head, no window.
+
+    `norm_groups`: groups of the output norm, which a rank must hold whole (Ling: group_norm_size); None: no such rule.
+    """
 
     heads: int
     head_dim: int
+    norm_groups: int | None = None
+
+    def split_over(self, tp: int) -> None:
+        self.ssm_elements(tp)
+        if self.norm_groups is not None:
+            split(self.norm_groups, tp, "norm groups of linear attention")
 
     @property
     def window_columns(self) -> int:
