@@ -164,10 +164,13 @@ def test_eight_ranks_of_a_deepseek_v3() -> None:
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [(KIMI, 49.12), (LING_TINY, 7.89), (SALA, 9.48), ("deepseek-ai/DeepSeek-V2", 235.74), (GLM5, 743.91)],
+    [
+        *[(KIMI, 49.12), (LING_TINY, 7.89), (SALA, 9.48), (V3, 671.03), (GLM5, 743.91)],
+        *[("deepseek-ai/DeepSeek-V2", 235.74), ("moonshotai/Kimi-K2-Instruct", 1026.41)],
+    ],
 )
 def test_parameters(name: str, billions: float) -> None:
-    """As published: 48B, 8B, 9B, 236B, 744B."""
+    """As published: 48B, 8B, 9B, 671B, 744B, 236B, 1.03T."""
     model = load_model(name)
     found = sum(getattr(part, "parameters", 0) for part in model.family.tensors(model.config, 1))
     assert round(found / 1e9, 2) == billions

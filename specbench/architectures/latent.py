@@ -59,7 +59,7 @@ def tensors(sizes: blocks.Sizes, decoder: HfConfig, kept: LatentAttention, name:
     mine = split(one.heads, sizes.tp, "attention heads")
     query, latent = mine * (one.nope + one.rope), kept.kv_lora_rank + kept.rope_dim
     if one.q_rank:
-        yield from here.linear("fused_qkv_a_proj_with_mqa", one.q_rank, latent, inp=sizes.hidden)
+        yield from here.linear("fused_qkv_a_proj_with_mqa", one.q_rank + latent, inp=sizes.hidden)
         yield here.at("q_a_layernorm").tensor(one.q_rank)
         yield from here.linear("q_b_proj", query, inp=one.q_rank)
     else:
