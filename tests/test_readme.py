@@ -93,7 +93,17 @@ def test_every_command_has_help_with_an_example():
     from specbench.cli import app
 
     group = get_command(app)
-    assert set(group.commands) == {"predict", "run", "diagnose", "report", "notebooks", "import", "offsets", "doctor"}
+    assert set(group.commands) == {
+        "predict",
+        "plan",
+        "run",
+        "diagnose",
+        "report",
+        "notebooks",
+        "import",
+        "offsets",
+        "doctor",
+    }
     for name, command in group.commands.items():
         assert f"specbench {name}" in (command.help or ""), f"{name}: no example in its help"
 

@@ -15,6 +15,7 @@ from .doctor import doctor
 from .import_ import import_records
 from .notebooks import notebooks
 from .offsets import offsets
+from .plan import plan
 from .predict import predict
 from .report import report
 from .run import run
@@ -33,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("predict", short_help="Pools and limits of a configuration, before any start.")(predict)
+app.command("plan", short_help="What to set so that a server does what you wish.")(plan)
 app.command("run", short_help="Run a params file (one run or a campaign) and write the report.")(run)
 app.command("diagnose", short_help="Explain a record or a server log, and what to change.")(diagnose)
 app.command("report", short_help="Rebuild the pages of a folder from its records.")(report)

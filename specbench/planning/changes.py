@@ -34,6 +34,21 @@ COSTS: Mapping[Kind, str] = {
     "strategy": "speed or prefix reuse: how the prefix cache keeps states",
     "radix": "the prefix cache: every prompt is computed whole",
 }
+#: The same in a word or two.
+PRICES: Mapping[Kind, str] = {
+    "requests": "nothing",
+    "context": "nothing",
+    "slots": "KV tokens",
+    "ratio": "KV tokens or slots",
+    "fraction": "slack",
+    "state_dtype": "accuracy of the state",
+    "kv_dtype": "accuracy of KV",
+    "draft_tokens": "speed of drafts",
+    "strategy": "speed or prefixes",
+    "radix": "prefix cache",
+}
+#: Kinds that only say what is wished.
+ASKED: frozenset[Kind] = frozenset({"requests", "context"})
 #: Kinds by which the output of the model may change.
 CHANGES_RESULTS: frozenset[Kind] = frozenset({"state_dtype", "kv_dtype"})
 

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 from ..budget_types import MemoryBudget
 from ..terms import Limit
-from ..units import format_gib
+from ..units import MIB, format_gib
 from .changes import COSTS, Change
+
+#: Less than this of slack is the tables of more or fewer requests, and nothing that one gives up.
+_WORTH_TELLING_BYTES = 128 * MIB
 
 
 def costs(budget: MemoryBudget, before: MemoryBudget | None, changes: tuple[Change, ...]) -> tuple[str, ...]:
     """`before`: the same ranks without any of the changes; None: not predicted."""
-    return (*_figures(budget, before), *(f"{COSTS[change.kind]} ({change.note})" for change in _dear(changes)))
+    return (*_figures(budget, before, changes), *(f"{COSTS[change.kind]} ({change.note})" for change in _dear(changes)))
 
 
 def _dear(changes: tuple[Change, ...]) -> Iterator[Change]:
@@ -22,27 +25,22 @@ def _dear(changes: tuple[Change, ...]) -> Iterator[Change]:
             yield change
 
 
-def _figures(budget: MemoryBudget, before: MemoryBudget | None) -> Iterator[str]:
+def _figures(budget: MemoryBudget, before: MemoryBudget | None, changes: tuple[Change, ...]) -> Iterator[str]:
+    now, slack = _point(budget, "kv_tokens"), budget.terms["slack"].bytes
     if before is None or before.verdict == "refused":
-        yield f"{_point(budget, 'kv_tokens') or 0:,} KV tokens; as the settings are the server does not start"
-    else:
-        now, then = _point(budget, "kv_tokens"), _point(before, "kv_tokens")
+        yield f"{now or 0:,} KV tokens; as the settings are the server does not start"
+        if slack is not None:
+            yield f"{format_gib(slack.point)} stay outside the pools"
+    elif changes:
+        then, was = _point(before, "kv_tokens"), before.terms["slack"].bytes
         if now is not None and then is not None and now != then:
             yield f"{abs(now - then):,} KV tokens {'fewer' if now < then else 'more'} ({then:,} → {now:,})"
-        at_once, was = _point(budget, "running_requests"), _point(before, "running_requests")
-        if at_once is not None and was is not None and at_once < was:
-            yield f"{was - at_once:,} requests at once fewer ({was:,} → {at_once:,})"
+        if slack is not None and was is not None and slack.point < was.point - _WORTH_TELLING_BYTES:
+            yield f"{format_gib(was.point - slack.point)} less outside the pools ({format_gib(slack.point)} stay)"
     slots, each = _point(budget, "state_slots"), _point(budget, "slots_per_request")
     running = _point(budget, "running_requests")
-    if slots is not None and each is not None and running is not None and each > 1:
-        spare = slots - each * running
-        if spare <= 0:
-            yield "no state slot is left for prefixes while all requests run"
-    slack, was_slack = budget.terms["slack"].bytes, None if before is None else before.terms["slack"].bytes
-    if slack is not None and was_slack is not None and slack.point < was_slack.point - 2**20:
-        yield f"{format_gib(was_slack.point - slack.point)} less outside the pools ({format_gib(slack.point)} stay)"
-    elif slack is not None and was_slack is None:
-        yield f"{format_gib(slack.point)} stay outside the pools"
+    if slots is not None and each is not None and running is not None and each > 1 and slots <= each * running:
+        yield "no state slot is left for prefixes while all requests run"
 
 
 def _point(budget: MemoryBudget, limit: Limit) -> int | None:

@@ -47,9 +47,16 @@ _MOST_REQUESTS = 4096
 
 
 def plan(
-    config: RunConfig, wishes: Wishes, *, gpus: int | None = None, keep: Iterable[str] = (), draft: str | None = None
+    config: RunConfig,
+    wishes: Wishes,
+    *,
+    gpus: int | None = None,
+    keep: Iterable[str] = (),
+    draft: str | None = None,
+    notes: Iterable[str] = (),
 ) -> Answer:
-    """Settings that reach the wishes, for every number of ranks. `keep`: kinds that are not touched.
+    """Settings that reach the wishes, for every number of ranks. `keep`: kinds that are not touched. `gpus`:
+    cards that there are, when that is not `gpu.count`. `draft`: of the wished algorithm. `notes`: to be passed on.
 
     ConfigError or SpecError (two lines) when the configuration cannot be sized at all, or the wishes contradict it.
     """
@@ -63,7 +70,7 @@ def plan(
             f"plan: nothing can be planned for {config.model}: {first.impossible}.\n"
             "Give a params file that specbench predict answers, and wishes that it can be changed to."
         )
-    return Answer(given=config, wishes=wishes, gpus=there, sizes=sizes, notes=_notes(base, wishes))
+    return Answer(given=config, wishes=wishes, gpus=there, sizes=sizes, notes=(*notes, *_notes(base, wishes)))
 
 
 def _notes(base: RunConfig, wishes: Wishes) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ Certainty = Literal["sure", "likely"]
 #: How far the settings are moved for the most requests at once, in words.
 LEVELS: Mapping[str, str] = {
     "asked": "settings as they are, only the asked number",
-    "slots": "and the state slots given exactly",
-    "fraction": "and the static fraction",
+    "slots": "and state slots given exactly",
+    "fraction": "and another static fraction",
     "any": "everything that the wishes allow",
 }
 

@@ -1,0 +1,164 @@
+"""`specbench plan`: what to set so that a server does what is wished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import JsonOption, SetOption
+
+if TYPE_CHECKING:
+    from ..configuration.config import RunConfig
+    from ..planning.types import Answer
+    from ..planning.wishes import Wishes
+
+
+def plan(
+    params: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PARAMS]", help="A params file of one run, or a record; left out: --model and --gpu."),
+    ] = None,
+    want: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--want",
+            metavar="NAME=VALUE",
+            help="A wish (repeatable): running_requests, context (tokens of each request), kv_tokens, algorithm, "
+            "draft_tokens (the least), state_dtype, kv_dtype, prefix_cache, slack_gib. Without running_requests: as "
+            "many as possible.",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="KIND",
+            help="A kind of change that is not made (repeatable): slots, ratio, fraction, state_dtype, kv_dtype, "
+            "draft_tokens, strategy, radix.",
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A shipped model, or a folder with config.json.")] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The card, a row of the GPU table: rtx-pro-6000.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", help="How many cards there are.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", help="The speculative algorithm: DFLASH, NEXTN, … (as --want).")
+    ] = None,
+    draft: Annotated[str | None, typer.Option("--draft", help="The draft model of the algorithm.")] = None,
+    version: Annotated[
+        str | None, typer.Option("--version", help="The SGLang version; without PARAMS: 0.5.23.")
+    ] = None,
+    overrides: SetOption = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the plan's params file (YAML).")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 unless a plan surely reaches it (for scripts).")
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """What to set: settings that reach the wishes on 1, 2, 4 and 8 GPUs, cheapest change first.
+
+    Example: specbench plan --model Qwen/Qwen3.6-27B --gpu rtx-pro-6000 --gpus 2 --algorithm DFLASH
+    --want running_requests=8 --want context=32768
+
+    Of a configuration that you have: specbench plan params/story/tp1-8.yaml --want running_requests=8
+
+    Each plan is predicted like 'specbench predict' does; "none" is an answer too, with the nearest: exit code 0,
+    unless --strict.
+    """
+    from ..planning.search import plan as search
+    from ..planning.wishes import parse
+
+    wishes = parse([*(want or ()), *([] if algorithm is None else [f"algorithm={algorithm}"])])
+    if params is None:
+        config, notes = _from_options(model, gpu, gpus, version, draft, wishes, overrides or [])
+    else:
+        config, notes = _from_file(params, model, gpu, version, overrides or []), ()
+    answer = search(config, wishes, gpus=gpus, keep=_kinds(keep or []), draft=draft, notes=notes)
+    if write is not None:
+        _write(answer, write)
+    if json_output:
+        import json
+
+        from ..planning.document import to_document
+
+        typer.echo(json.dumps(to_document(answer), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        from rich.console import Console
+
+        from .plan_text import render
+
+        render(answer, Console())
+        if write is not None and answer.best is not None:
+            typer.echo(f"params file: {write}")
+    if strict and (answer.best is None or answer.best.certainty != "sure"):
+        raise typer.Exit(1)
+
+
+def _from_file(params: Path, model: str | None, gpu: str | None, version: str | None, given: list[str]) -> RunConfig:
+    """The run of a params file, or of a record's folder; options are laid over it."""
+    from ..params import build_run, load_run
+    from ..paths import resolve
+    from ..records.record import RunRecord
+
+    over = [("model", model), ("gpu.name", gpu), ("engine.version", version)]
+    changes = [*(f'{key}="{value}"' for key, value in over if value is not None), *given]
+    place = resolve(params, kind="params file or record")
+    if not place.is_dir():
+        return load_run(place, changes)
+    return build_run(RunRecord.open(place).config.stated(), changes, place.name)
+
+
+def _from_options(
+    model: str | None,
+    gpu: str | None,
+    gpus: int | None,
+    version: str | None,
+    draft: str | None,
+    wishes: Wishes,
+    overrides: list[str],
+) -> tuple[RunConfig, tuple[str, ...]]:
+    from ..errors import ConfigError
+    from ..planning.begin import NEWEST, from_scratch
+
+    if model is None or gpu is None:
+        missing = "--model" if model is None else "--gpu"
+        raise ConfigError(
+            f"plan: no params file, and no {missing}.\n"
+            "Give PARAMS, or --model and --gpu, e.g. --model Qwen/Qwen3.6-27B --gpu rtx-pro-6000 --gpus 2."
+        )
+    return from_scratch(
+        model=model,
+        gpu=gpu,
+        gpus=1 if gpus is None else gpus,
+        version=version or NEWEST,
+        algorithm=wishes.algorithm or "none",
+        draft=draft,
+        context=wishes.context,
+        overrides=overrides,
+    )
+
+
+def _kinds(given: list[str]) -> list[str]:
+    from ..configuration.explain import listed, near_miss, shown
+    from ..errors import ConfigError
+    from ..planning.changes import COSTS
+
+    known = [kind for kind in COSTS if kind not in ("requests", "context")]
+    for kind in given:
+        if kind not in known:
+            raise ConfigError(f"--keep {shown(kind)}: no such kind{near_miss(kind, known)}.\nKinds: {listed(known)}.")
+    return given
+
+
+def _write(answer: Answer, file: Path) -> None:
+    """The params file of the plan to take. Nothing is written when there is none."""
+    from ..params import dump_run
+
+    best = answer.best
+    if best is None:
+        typer.echo(f"{file} is not written: there is no plan.", err=True)
+        return
+    file.write_text(dump_run(best.config), encoding="utf-8")

@@ -1,0 +1,157 @@
+"""An answer in plain words: what to set, whether that is sure, what it reaches and costs, why other things do not do.
+
+One text for the terminal, the page and the notebook. Nothing is escaped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..budget_types import MemoryBudget
+from ..engines.sglang.command import flags_for
+from ..engines.sglang.flags import facts_version
+from ..specs import load_gpu
+from ..terms import Limit
+from ..units import Interval, counted, format_gib
+from .changes import ASKED, COSTS, PRICES, Change
+from .grid import WORDS
+from .types import Answer, Most, Plan, Size
+
+_FIGURES: tuple[tuple[Limit, str], ...] = (
+    ("state_slots", "state slots"),
+    ("running_requests", "requests"),
+    ("kv_tokens", "KV tokens"),
+)
+#: What is said of a plan beside its figures.
+CERTAIN = {
+    "sure": "sure: so over the whole interval of free memory",
+    "likely": "likely: at the likely free memory, not at all that is possible",
+}
+
+
+def cards(answer: Answer, gpus: int) -> str:
+    """'2 × RTX PRO 6000'; of an emulated card '… (budget emulated on H200)'."""
+    gpu = answer.given.gpu
+    card = load_gpu(gpu.emulate or gpu.name).words
+    return f"{gpus} × {card}" + (f" (budget emulated on {load_gpu(gpu.name).words})" if gpu.emulate else "")
+
+
+def setting(changes: Iterable[Change]) -> str:
+    """'max_running_requests 8, max_mamba_cache_size 40'; 'nothing changed'."""
+    pairs = [(key, value) for change in changes for key, value in change.set.items()]
+    return ", ".join(f"{_key(key)} {_value(value)}" for key, value in pairs) or "nothing changed"
+
+
+def flags(plan: Plan, *, whole: bool = True) -> str:
+    """The server's flags of a plan's changes: '--max-mamba-cache-size 40'. `whole`: with those of the wish itself."""
+    version = facts_version(plan.config.engine)
+    changes = [change for change in plan.changes if whole or change.kind not in ASKED]
+    words = " ".join(filter(None, (flags_for(change.set, version) for change in changes)))
+    dropped = [_key(key) for change in changes for key, value in change.set.items() if value in (None, "auto")]
+    without = f"without {', '.join(dropped)}" if dropped else ""
+    return ", ".join(filter(None, (words, without)))
+
+
+def prices(plan: Plan) -> str:
+    """'accuracy, slack': what a plan gives up, in a word each, the dearest first."""
+    kinds = sorted({change.kind for change in plan.changes} - ASKED, key=lambda kind: -list(COSTS).index(kind))
+    return ", ".join(dict.fromkeys(PRICES[kind] for kind in kinds)) or "nothing"
+
+
+def _key(dotted: str) -> str:
+    return dotted.rpartition(".")[2]
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "left out"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def headline(answer: Answer) -> tuple[bool, str]:
+    """Whether the wishes are reached on the cards that there are, and the answer in a sentence."""
+    best, wishes = answer.best, answer.wishes
+    if best is None:
+        beyond = answer.beyond
+        more = "no number of cards up to 8 does" if beyond is None else f"{cards(answer, _gpus(answer, beyond))} do"
+        tried = sum(size.tried for size in answer.sizes if size.gpus <= answer.gpus)
+        return False, (
+            f"No. None of {counted(tried, 'candidate')} reaches {wishes.words} on {cards(answer, answer.gpus)}; {more}."
+        )
+    where = f"{cards(answer, _gpus(answer, best))} (TP{best.tp_size})"
+    if wishes.running_requests is None:
+        running = best.budget.limits["running_requests"].value
+        count = counted(0 if running is None else running.point, "request")
+        return True, f"{count} at once on {where}: {_how(answer, best)}"
+    return True, f"Yes: {wishes.words}, on {where}: {_how(answer, best)}"
+
+
+def _how(answer: Answer, best: Plan) -> str:
+    ranks = f"tp_size {best.tp_size}, " if best.tp_size != answer.given.parallel.tp_size else ""
+    if not best.changes and not ranks:
+        return "as the settings are."
+    return f"set {ranks}{setting(best.changes)}." if best.changes else f"set tp_size {best.tp_size}, nothing else."
+
+
+def _gpus(answer: Answer, plan: Plan) -> int:
+    return next(size.gpus for size in answer.sizes if size.tp_size == plan.tp_size)
+
+
+def reached(budget: MemoryBudget) -> str:
+    """'47 state slots (46 to 47), 8 requests at once, 749,416 KV tokens (735,805 to 767,725), 22.28 GiB outside'."""
+    parts = []
+    for name, noun in _FIGURES:
+        value = budget.limits[name].value
+        if value is not None:
+            parts.append(f"{spread(value)} {noun}")
+    slack = budget.terms["slack"].bytes
+    if slack is not None:
+        parts.append(f"{format_gib(slack.point)} of each card outside the pools")
+    return ", ".join(parts)
+
+
+def spread(value: Interval) -> str:
+    return f"{value.point:,}" if value.is_exact else f"{value.point:,} ({value.low:,} to {value.high:,})"
+
+
+def at_most(most: Most) -> str:
+    """'22 (21 surely)'."""
+    return f"{most.requests:,}" + (f" ({most.sure:,} surely)" if most.sure != most.requests else "")
+
+
+def of_size(answer: Answer, size: Size) -> Iterator[str]:
+    """What a number of ranks comes to, in sentences: the proof that none does, the nearest, or how many were tried."""
+    if size.impossible is not None:
+        yield f"not possible: {size.impossible}."
+        return
+    if size.plans:
+        return
+    yield (
+        f"none of {counted(size.tried, 'candidate')} reaches it (the whole grid: {WORDS}; and every combination of "
+        f"them, each predicted; {counted(size.refused, 'further combination')} refused by the engine's arguments)."
+    )
+    nearest = next((most for most in size.most if most.level == "any"), None)
+    wanted = answer.wishes.running_requests
+    if nearest is not None and nearest.plan is not None:
+        yield f"nearest: {at_most(nearest)} instead of {wanted:,} requests, with {setting(nearest.plan.changes)}."
+    if size.longest_context is not None:
+        yield f"or {wanted:,} requests of at most {size.longest_context:,} tokens each."
+    if (nearest is None or nearest.plan is None) and size.longest_context is None:
+        yield "nothing comes near: not one such request runs."
+
+
+def needs(answer: Answer) -> str:
+    """What was looked for, in figures."""
+    wishes = answer.wishes
+    found = []
+    if wishes.running_requests is not None and wishes.context is not None and wishes.kv_tokens is None:
+        product = f"{wishes.running_requests:,} × {wishes.context:,} = {wishes.running_requests * wishes.context:,}"
+        found.append(f"the KV pool must hold {product} tokens at once")
+    elif wishes.kv_tokens is not None:
+        found.append(f"the KV pool must hold {wishes.kv_tokens:,} tokens")
+    elif wishes.context is not None:
+        found.append(f"the KV pool must hold {wishes.context:,} tokens for each request")
+    else:
+        found.append("the KV pool must hold one whole request (context is not wished, so no more)")
+    found.append(f"{format_gib(wishes.slack_bytes)} of each card must stay outside the pools")
+    return "; ".join(found)
