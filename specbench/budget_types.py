@@ -19,6 +19,7 @@ class PredictedTerm:
     formula: str  # in words: "slots + 1 padding, times linear layers, times …"
     numbers: str  # the same with figures: "48 × (24 + 1) × 61,440 B = 73,728,000 B"
     rule: str  # the rule's version and source, e.g. "sglang 0.5.8-0.5.12 (era I), memory_pool.py"
+    estimated: bool = False  # from what recorded starts took, not from the engine's own arithmetic: never a match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from ..units import GIB, Interval
 from .case import Case
 from .freememory import start
 from .limits import limits
+from .outside import Outside, outside
 from .terms import terms
 from .words import engine_error, known_fault, reason, split, warnings
 
@@ -93,6 +94,7 @@ def _budget(case: Case) -> MemoryBudget:
     resolved, point = case.settings, case.span.point
     verdict = case.verdict(point)
     slack = case.slack()
+    beside = outside(resolved, slack, point.pools.requests, point.pools.tokens)
     return MemoryBudget(
         name=resolved.config.name,
         engine=resolved.config.engine.name,
@@ -105,15 +107,15 @@ def _budget(case: Case) -> MemoryBudget:
         emulation=resolved.emulation,
         split=split(case),
         left=_left(case),
-        terms=terms(case, slack),
+        terms=terms(case, slack, beside),
         limits=limits(case),
         verdict=verdict,
         verdicts=tuple(dict.fromkeys((verdict, *(case.verdict(solved) for solved in case.span.all)))),
         reason=reason(case, verdict, slack),
         engine_error=engine_error(case, verdict),
         fault=known_fault(case, verdict),
-        warnings=warnings(case),
-        details=_details(case),
+        warnings=warnings(case) + (() if beside is None or beside.warning is None else (beside.warning,)),
+        details=_details(case, beside),
     )
 
 
@@ -174,7 +176,7 @@ def rest_bytes(rest_gib: float) -> int:
     return whole(rest_gib * GIB)
 
 
-def _details(case: Case) -> dict[str, Interval]:
+def _details(case: Case, beside: Outside | None) -> dict[str, Interval]:
     point = case.span.point.pools
     exact = {
         "slot_bytes": case.demand.slot_bytes,
@@ -193,4 +195,8 @@ def _details(case: Case) -> dict[str, Interval]:
         exact["request_table_bytes"] = allocation.request_table_bytes
     found = {name: Interval.exact(value) for name, value in exact.items()}
     found["rest_bytes"] = _rest_bytes(case.start.rest)
+    if beside is not None:
+        found["estimated_graphs_bytes"] = beside.graphs.bytes
+        found["estimated_activations_bytes"] = beside.activations.bytes
+        found["estimated_left_outside_bytes"] = beside.left
     return found

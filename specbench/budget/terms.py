@@ -6,12 +6,13 @@ from ..budget_types import PredictedTerm
 from ..terms import Term
 from ..units import Interval, format_gib
 from .case import Case, hull
+from .outside import Outside
 
 #: Of a host the engine logs what is available at a moment: weights are the difference of two such figures.
 _SHARED = "what a host has free changes with everything that runs there, and so does what the engine logs of it"
 
 
-def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
+def terms(case: Case, slack: Interval | None, beside: Outside | None) -> dict[Term, PredictedTerm]:
     resolved = case.settings
     rule = resolved.rule.label
     tp = resolved.config.parallel.tp_size
@@ -34,7 +35,18 @@ def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
         add("draft_weights", draft, shapes if draft else why, _on_a_rank(resolved.draft.name, draft, tp), loaded)
     for term in ("state_conv", "state_ssm", "scratch_ssm", "scratch_conv", "kv", "draft_kv"):
         add(term, *_pool_term(case, term))
-    add("graphs", None, "not predicted: CUDA graphs depend on kernels and captured sizes; the log tells")
+    if beside is None:
+        add("graphs", None, "not predicted: CUDA graphs depend on kernels and captured sizes; the log tells")
+    else:
+        graphs = beside.graphs
+        found["graphs"] = PredictedTerm(
+            term="graphs",
+            bytes=graphs.bytes,
+            formula=graphs.formula,
+            numbers=graphs.numbers,
+            rule="data/outside.yaml, of recorded starts",
+            estimated=not graphs.bytes.is_exact,
+        )
     if slack is None:
         unknown = "the start is refused, or the draft's weights are not known"
         lacking = _SHARED if resolved.gpu.is_host else unknown
@@ -45,7 +57,7 @@ def terms(case: Case, slack: Interval | None) -> dict[Term, PredictedTerm]:
             "slack",
             slack,
             f"free when sizing, less all pools and the request table{later}; the low end allows for rounding",
-            _slack_numbers(case, slack),
+            _slack_numbers(case, slack) + _taken_of_it(beside),
         )
     return found
 
@@ -69,6 +81,17 @@ def _pool_term(case: Case, term: Term) -> tuple[Interval | None, str, str]:
     share = case.allocation(case.span.point.pools).shares[term]
     sizes = (case.allocation(s.pools).shares[term].bytes for s in case.span.all if s.pools.allocated)
     return hull(sizes, share.bytes), share.formula, share.numbers
+
+
+def _taken_of_it(beside: Outside | None) -> str:
+    """What is left of the slack when graphs stand and a full prefill runs, by estimate."""
+    if beside is None:
+        return ""
+    graphs, running = beside.graphs.bytes.point, beside.activations.bytes.point
+    return (
+        f"; of it {format_gib(graphs)} for graphs and {format_gib(running)} for a full prefill (estimated, "
+        f"{beside.activations.numbers}), which leaves {format_gib(beside.left.point)}"
+    )
 
 
 def _slack_numbers(case: Case, slack: Interval) -> str:

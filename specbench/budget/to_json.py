@@ -45,6 +45,7 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "intervals": {
             name: _bounds(value) for name, value in {**counts, **left, **sizes}.items() if value and not value.is_exact
         },
+        "estimated": [term for term, predicted in budget.terms.items() if predicted.estimated],
         "formulas": _formulas(budget),
         "details": {name: value.point for name, value in budget.details.items()},
         "warnings": list(budget.warnings),

@@ -78,7 +78,8 @@ def _terms(budget: MemoryBudget) -> Table:
     for term, predicted in budget.terms.items():
         if term == "state_conv" and budget.left is not None:
             table.add_row(_LEFT, *_cells(budget.left.bytes), style="bold")
-        table.add_row(term, *_cells(predicted.bytes))
+        value, spread = _cells(predicted.bytes)
+        table.add_row(term, value, f"{spread} (estimated)" if predicted.estimated else spread)
     return table
 
 

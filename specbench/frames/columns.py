@@ -70,7 +70,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("observed", "Int64", "B", "as logged, per rank"),
         ("tolerance", "Int64", "B", "rounding of the logged figure"),
         ("delta", "Int64", "B", "how far outside the interval; 0 inside"),
-        ("verdict", "string", "", "match, off, not logged or not predicted"),
+        ("verdict", "string", "", "match, off, estimated, not logged or not predicted"),
         ("origin", "string", "", "of the observed figure: recorded or measured"),
     ),
     "limits": _columns(
@@ -85,7 +85,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("observed", "Int64", "count", "as logged"),
         ("tolerance", "Int64", "count", "what a known offset leaves open"),
         ("delta", "Int64", "count", "how far outside the interval; 0 inside"),
-        ("verdict", "string", "", "match, off, not logged or not predicted"),
+        ("verdict", "string", "", "match, off, estimated, not logged or not predicted"),
         ("origin", "string", "", "of the observed figure: recorded or measured"),
     ),
     "waterfall": _columns(

@@ -17,7 +17,8 @@ from ..engines.contract import PoolReport, RankPools
 from ..terms import LIMITS, TERMS, Basis, Limit, Role, Term
 from ..units import Interval, Quantity, format_gib, gib
 
-RowVerdict = Literal["match", "off", "not logged", "not predicted"]
+#: estimated: the prediction is an estimate, which a logged figure neither matches nor contradicts.
+RowVerdict = Literal["match", "off", "estimated", "not logged", "not predicted"]
 
 #: The known offsets were fitted to figures that the log rounds to 0.01 GiB; what is left of that is a few tokens.
 TOKEN_SLOP = 3
@@ -41,7 +42,7 @@ class Row:
     predicted: Interval | None
     observed: int | None
     tolerance: int  # of `observed`: rounding of the log (bytes), or slack of the fit (tokens)
-    delta: int | None  # observed - nearest end of the predicted interval; 0 inside
+    delta: int | None  # observed - nearest end of the predicted interval (of an estimate too); 0 inside
     verdict: RowVerdict
     attribution: str | None  # for "off": where the difference comes from
     line: int | None  # of the log
@@ -99,7 +100,8 @@ def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Ro
             if term == "slack" and not _stands(budget, draft):
                 seen = Seen()
             role: Role = "draft" if term in _DRAFT_TERMS else "target"
-            yield _row(term, rank, role, basis, "bytes", predicted, seen)
+            guess = prediction is not None and prediction.estimated
+            yield _row(term, rank, role, basis, "bytes", predicted, seen, estimated=guess)
         for limit in by_rank:
             expected = budget.limits.get(limit)
             seen = Seen(getattr(target, limit) if target else None, 0, target.lines.get(limit) if target else None)
@@ -195,6 +197,8 @@ def _row(
     unit: Literal["bytes", "count"],
     predicted: Interval | None,
     seen: Seen,
+    *,
+    estimated: bool = False,
 ) -> Row:
     tolerance = TOKEN_SLOP if term in ("kv_tokens", "max_input_tokens") else seen.tolerance
     delta: int | None = None
@@ -206,6 +210,8 @@ def _row(
     else:
         delta = seen.value - min(max(seen.value, predicted.low), predicted.high)
         verdict = "match" if abs(delta) <= tolerance else "off"
+        if estimated:
+            verdict = "estimated"
     return Row(
         term=term,
         rank=rank,

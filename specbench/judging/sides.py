@@ -222,7 +222,9 @@ def _terms(
             continue  # the configuration does not have it
         # Graphs of the draft are in the log's figure and, up to 0.5.19, not in that of /server_info.
         alike = term != "graphs" or mine.get("draft") is None or (told is not None and told.graphs_of != "target")
-        yield _side(term, rank, "bytes", predicted, log, server, None, alike=alike)
+        side = _side(term, rank, "bytes", predicted, log, server, None, alike=alike)
+        estimated = expected is not None and expected.estimated
+        yield dataclasses.replace(side, predicted_from="estimated" if estimated else None)
 
 
 def _told_term(term: Term, told: ServerInfo) -> Told | None:

@@ -13,6 +13,7 @@ from .shown import Cell, Tone
 _VERDICT_TONES: dict[str, Tone] = {
     "match": "good",
     "off": "bad",
+    "estimated": "muted",
     "not logged": "muted",
     "not predicted": "muted",
     "serves": "good",
@@ -91,8 +92,10 @@ def verdict_words(verdicts: tuple[Verdict, ...]) -> str:
     return " or ".join(verdicts)
 
 
-def interval_cell(interval: Interval | None, unit: str, *, unknown: str = "not predicted") -> Cell:
-    """A predicted figure: its point, and its range when it has one."""
+def interval_cell(
+    interval: Interval | None, unit: str, *, unknown: str = "not predicted", estimated: bool = False
+) -> Cell:
+    """A predicted figure: its point, and its range when it has one; an estimate says so."""
     if interval is None:
         return Cell(text=unknown, tone="muted")
     if unit == "bytes":
@@ -105,7 +108,8 @@ def interval_cell(interval: Interval | None, unit: str, *, unknown: str = "not p
         if not interval.is_exact:
             text += f" ({interval.low:,} to {interval.high:,})"
         title = None
-    return Cell(text=text, plain=plain_interval(interval), title=title, number=True)
+    below = "estimated" if estimated else None
+    return Cell(text=text, plain=plain_interval(interval), title=title, number=True, below=below)
 
 
 def plain_interval(interval: Interval) -> str:

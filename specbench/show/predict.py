@@ -47,7 +47,12 @@ def budget(found: MemoryBudget) -> Shown:
         for limit, one in found.limits.items()
     ]
     term_rows: list[list[Value]] = [
-        [Cell(text=term, title=TERMS[term]), interval_cell(one.bytes, "bytes"), one.formula, one.numbers]
+        [
+            Cell(text=term, title=TERMS[term]),
+            interval_cell(one.bytes, "bytes", estimated=one.estimated),
+            one.formula,
+            one.numbers,
+        ]
         for term, one in found.terms.items()
     ]
     parts = [
@@ -88,7 +93,9 @@ def budget_verdict(found: MemoryBudget) -> Shown:
     """Limits and terms as whole numbers: what a test compares."""
     rows: list[list[Value]] = [["verdict", verdict_words(found.verdicts)]]
     rows += [[limit, interval_cell(one.value, "count")] for limit, one in found.limits.items()]
-    rows += [[f"{term} (B)", interval_cell(one.bytes, "bytes")] for term, one in found.terms.items()]
+    rows += [
+        [f"{term} (B)", interval_cell(one.bytes, "bytes", estimated=one.estimated)] for term, one in found.terms.items()
+    ]
     return table(["predicted", found.name], rows)
 
 

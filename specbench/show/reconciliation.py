@@ -31,7 +31,9 @@ def reconciliation(study: Study) -> Shown:
                 Cell(text=any_row.term, title=_MEANINGS[any_row.term]),
                 rank_text(ranks, every),
                 _predicted_cell(config, any_row.unit, study),
-                interval_cell(measured.predicted if measured else None, any_row.unit),
+                interval_cell(
+                    measured.predicted if measured else None, any_row.unit, estimated=best.verdict == "estimated"
+                ),
                 amount_cell(any_row.observed, any_row.unit),
                 _outside(best),
                 verdict_cell(best.verdict),
@@ -55,7 +57,7 @@ def reconciliation(study: Study) -> Shown:
 
 def _predicted_cell(row: Row | None, unit: str, study: Study) -> Cell:
     """What is left beside an emulated budget is compared on the larger card, which it says."""
-    cell = interval_cell(row.predicted if row else None, unit)
+    cell = interval_cell(row.predicted if row else None, unit, estimated=row is not None and row.verdict == "estimated")
     if row is None or row.predicted is None or (row.term, row.basis) != ("slack", "config"):
         return cell
     emulation = study.diagnosis.budgets["config"].emulation

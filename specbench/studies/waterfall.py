@@ -38,7 +38,7 @@ _DRAFT: tuple[Term, ...] = ("draft_weights", "draft_kv")
 _LABELS = {
     "before": "driver, context, others",
     "unexplained": "unexplained rest",
-    "graphs": "graphs (within slack)",
+    "graphs": "graphs (within slack; predicted: an estimate)",
 }
 
 

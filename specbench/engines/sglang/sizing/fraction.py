@@ -41,7 +41,7 @@ def default_fraction(config: RunConfig, rule: Rule, target: ModelSpec, algorithm
     if config.parallel.enable_dp_attention:
         reserved += 3 * batch * config.parallel.dp_size
         reserved += 1.5 * batch * config.parallel.dp_size if batch > 300 else 0
-    if _captures_prefill(config, rule, target, args):
+    if captures_prefill(config, rule, target, args):
         limits = [chunk, config.memory.max_total_tokens, config.memory.context_length if rule.era == "II" else None]
         largest = min(limit for limit in limits if limit is not None)
         reserved += 8 * len(prefill_sizes(largest))
@@ -92,7 +92,7 @@ def vision_factor(target: ModelSpec) -> float:
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (complexity - 1.0)))
 
 
-def _captures_prefill(config: RunConfig, rule: Rule, target: ModelSpec, args: Mapping[str, FlagValue]) -> bool:
+def captures_prefill(config: RunConfig, rule: Rule, target: ModelSpec, args: Mapping[str, FlagValue]) -> bool:
     """Prefill graphs: opt-in up to 0.5.8; then on, but for a growing set of exceptions, for the models here."""
     if args.get("disable_prefill_cuda_graph") or args.get("disable_piecewise_cuda_graph"):
         return False
