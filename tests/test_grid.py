@@ -253,3 +253,29 @@ def test_more_memory_is_more_free_before_and_after_loading() -> None:
     assert rows["state_slots"][1] - rows["state_slots"][0] in (13, 14)
     with pytest.raises(ConfigError, match="more_gib: -200 GiB: the weights would not fit"):
         frames.gib_curve({"now": base}, [-200, 0])
+
+
+def test_what_fits_is_on_more_cards_and_without_speculation() -> None:
+    """The story, 0.5.12: 4 requests on one card, 22 on two; the tokens of 8 on two cards are shared by 8."""
+    base = config(
+        gpu="rtx-pro-6000",
+        memory={**MEMORY, "max_running_requests": 8, "mamba_full_memory_ratio": 0.5, "context_length": 32_768},
+    )
+    rows = frames.what_fits(base)
+    served = rows[rows["verdict"] == "serves"].groupby("setting")["asked_requests"].max()
+    assert (served["DFLASH · TP1"], served["DFLASH · TP2"]) == (4, 22)
+    assert set(served.index) == {f"{what} · TP{tp}" for what in ("DFLASH", "no speculation") for tp in (1, 2, 4, 8)}
+    assert set(rows["context_len"].dropna()) == {262_144}  # the model's own
+    two = rows[(rows["setting"] == "DFLASH · TP2") & (rows["asked_requests"] == 8)].iloc[0]
+    assert two["tokens_per_request"] == two["kv_tokens"] // 8
+
+
+def test_knobs_are_changes_one_at_a_time() -> None:
+    base = config(memory={**MEMORY, "max_running_requests": 8}).replace({"speculative.num_draft_tokens": 16})
+    found = frames.knobs(base)
+    assert list(found) == ["as it is", "4 requests asked", "8 draft tokens", "no speculation", "state in bfloat16"]
+    assert found["as it is"] == base
+    assert found["8 draft tokens"].memory == base.memory
+    assert found["no speculation"].speculative.algorithm == "none"
+    chain = frames.knobs(config(speculative=NEXTN, memory={"mamba_ssm_dtype": "bfloat16"}))
+    assert list(chain) == ["as it is", "no speculation"]  # a chain's width follows its steps

@@ -124,7 +124,7 @@ def test_gib_buys_says_what_one_buys(ax: Axes) -> None:
             "verdict": texts("refused", "capped", "serves", "serves", "refused", "refused"),
         }
     )
-    plots.gib_buys(rows, "running_requests", here_gib=94.3, ax=ax)
+    plots.gib_buys(rows, "running_requests", here_bytes=round(94.3 * GIB), ax=ax)
     # from 92 GiB (1) to 94 GiB (2): two GiB for a request; 96 GiB add none
     assert legend(ax) == ["asked 4: 2 GiB each", "none: does not start", "this card: 94.3 GiB"]
     assert line(ax, 0)[0] == [90, 92, 94, 96]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .columns import COLUMNS, Column
-from .grids import gib_curve, grid
+from .grids import gib_curve, grid, knobs, what_fits
 from .memory import limit_curve, limit_curve_of, limits, memory, predicted_waterfall, runs, waterfall
 from .serving import gpu, latency, requests, timeline
 
@@ -13,6 +13,7 @@ __all__ = [
     "gib_curve",
     "gpu",
     "grid",
+    "knobs",
     "latency",
     "limit_curve",
     "limit_curve_of",
@@ -23,4 +24,5 @@ __all__ = [
     "runs",
     "timeline",
     "waterfall",
+    "what_fits",
 ]

@@ -41,20 +41,59 @@ def grid(found: Grid | Mapping[str, Grid]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
-def gib_curve(settings: Mapping[str, RunConfig], more_gib: Iterable[float] = range(-16, 33)) -> pd.DataFrame:
+def what_fits(config: RunConfig, requests: Sequence[int] | None = None) -> pd.DataFrame:
+    """A configuration on 1, 2, 4 and 8 cards, with its speculation and without, over the requests asked.
+
+    The context is the model's own, so that the tokens alone bound it. `requests`: 1 to 32 when not given, or to twice
+    as many as are asked.
+    """
+    asked = config.memory.max_running_requests or 0
+    sizes = sorted({1, 2, 4, 8, config.parallel.tp_size})
+    axes: dict[str | tuple[str, ...], Iterable[Any]] = {
+        ("parallel.tp_size", "gpu.count"): [
+            (tp, tp * config.parallel.pp_size * config.parallel.replicas) for tp in sizes
+        ],
+        "memory.context_length": [None],
+        "memory.max_running_requests": requests or range(1, max(32, 2 * asked) + 1),
+    }
+    grids = {_said("speculative.algorithm", config.speculative.algorithm): predict_grid(config, axes)}
+    if config.speculative.algorithm != "none":
+        baseline = config.replace({"speculative": {}})
+        grids[_said("speculative.algorithm", "none")] = predict_grid(baseline, axes)
+    return grid(grids)
+
+
+def knobs(config: RunConfig) -> dict[str, RunConfig]:
+    """The configuration, and what lets it do with less memory, each change by itself; by its name."""
+    found: dict[str, dict[str, Any]] = {"as it is": {}}
+    asked, width = config.memory.max_running_requests or 0, config.speculative.num_draft_tokens or 0
+    if asked > 1:
+        found[f"{asked // 2} requests asked"] = {"memory.max_running_requests": asked // 2}
+    if config.speculative.algorithm != "none":
+        if width > 1 and config.speculative.num_steps is None:
+            found[f"{width // 2} draft tokens"] = {"speculative.num_draft_tokens": width // 2}
+        found["no speculation"] = {"speculative": {}}
+    if config.memory.mamba_ssm_dtype != "bfloat16":
+        found["state in bfloat16"] = {"memory.mamba_ssm_dtype": "bfloat16"}
+    return {name: config.replace(changes) for name, changes in found.items()}
+
+
+def gib_curve(settings: Mapping[str, RunConfig], more_gib: Iterable[float] | None = None) -> pd.DataFrame:
     """Each configuration with so many GiB more (or less) free on every card, before loading; columns of `grid`.
 
-    From what the GPU table says is free; of an emulated card, the card that is emulated. ConfigError (two lines) where
-    a card would have nothing left.
+    From what the GPU table says is free; of an emulated card, the card that is emulated. `more_gib`: -16 to 32 when not
+    given, as far as the weights fit; ConfigError (two lines) for one where they do not.
     """
-    steps = [round(one * GIB) for one in more_gib]
+    steps = None if more_gib is None else [round(one * GIB) for one in more_gib]
     return grid({name: _with_more(config, steps) for name, config in settings.items()})
 
 
-def _with_more(config: RunConfig, steps: Sequence[int]) -> Grid:
+def _with_more(config: RunConfig, steps: Sequence[int] | None) -> Grid:
     if config.gpu.emulate is not None:
         config = config.replace({"gpu.name": config.gpu.emulate, "gpu.emulate": None})
     free = predict(config).free
+    if steps is None:
+        steps = [gib * GIB for gib in range(-16, 33) if free.post.point + gib * GIB > 0]
     rows = [(free.pre.point + step, free.post.point + step) for step in steps]
     if min(row[1] for row in rows) <= 0:
         raise ConfigError(

@@ -32,6 +32,8 @@ _MARKED = 24
 #: Figures that differ by more than this between settings are drawn on a logarithmic axis.
 _WIDE = 30.0
 _FILL = 0.12
+#: Areas that lie on each other and can still be told apart.
+_FEW = 4
 #: Of a legend: a letter, and the mark with its space. Inches.
 _LETTER, _HANDLE = 0.075, 0.6
 
@@ -108,13 +110,15 @@ def requests_curve(
     return ax
 
 
-def feasible(rows: pd.DataFrame, *, here: tuple[int, int] | None = None, ax: Axes | None = None) -> Axes:
+def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None = None, ax: Axes | None = None) -> Axes:
     """What fits together: for each number of requests the longest context that all of them can have at once.
 
     `rows`: `frames.grid` over requests, columns `setting, asked_requests, tokens_per_request, context_len, certainty`.
     Below a line everything fits, by prediction; where the area is filled, with the least memory that may be free too.
-    Without a line the server does not start, or runs fewer at once. `here`: requests and context that are asked.
+    Without a line the server does not start, or runs fewer at once. `here`: requests and context that are asked; not
+    marked when one of them is not given.
     """
+    at = None if here is None or here[0] is None or here[1] is None else (here[0], here[1])
     ax = ax or plt.gca()
     known = rows[rows["asked_requests"].notna()]
     fits = known[known["tokens_per_request"].notna()]
@@ -122,6 +126,7 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int, int] | None = None, ax: Axe
         return note(ax, "no number of requests is served as asked, by prediction")
     handles: list[Artist] = []
     doubtful = False
+    fill = _FILL if known["setting"].nunique() <= _FEW else _FILL / 2
     for colour, style, setting, mine in _settings(known):
         mine = mine.sort_values("asked_requests")
         asked = mine["asked_requests"].to_numpy(float)
@@ -133,8 +138,10 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int, int] | None = None, ax: Axe
         edges, height = _steps(asked, longest)
         ax.plot(edges, height, color=colour, linestyle=style, linewidth=1.6)
         _, filled = _steps(asked, np.where(sure, longest, np.nan))
-        ax.fill_between(edges, filled, 1.0, color=colour, alpha=_FILL, linewidth=0)
-        held = "" if here is None else ": fits" if _holds(asked, longest, here) else ": does not fit"
+        ax.fill_between(edges, filled, 1.0, color=colour, alpha=fill, linewidth=0)
+        held = "" if at is None else ": fits" if _holds(asked, longest, at) else ": does not fit"
+        if mine["verdict"].isna().all():
+            held = ": not predicted"
         doubtful = doubtful or bool(np.any(~np.isnan(longest) & ~sure))
         handles.append(
             Patch(
@@ -149,7 +156,7 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int, int] | None = None, ax: Axe
     ax.set_yscale("log", base=2)
     limit = float(known["context_len"].dropna().astype(float).max())
     low = float(fits["tokens_per_request"].astype(float).min())
-    bottom = 2.0 ** np.floor(np.log2(min(low, limit, here[1] if here else limit) * 0.7))
+    bottom = 2.0 ** np.floor(np.log2(min(low, limit, at[1] if at else limit) * 0.7))
     ax.set_ylim(bottom, limit * 1.35)
     ax.axhline(limit, color=MUTED, linewidth=0.8, linestyle=":")
     ax.text(
@@ -164,10 +171,10 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int, int] | None = None, ax: Axe
     )
     last = float(known["asked_requests"].max())
     ax.set_xlim(0.5, last + 0.5)
-    if here is not None:
+    if at is not None:
         ax.plot(
-            [here[0]],
-            [here[1]],
+            [at[0]],
+            [at[1]],
             "D",
             markersize=8,
             markerfacecolor="white",
@@ -175,7 +182,7 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int, int] | None = None, ax: Axe
             markeredgewidth=1.6,
             zorder=5,
         )
-        handles.append(marker("D", f"asked here: {here[0]:,} of {here[1]:,}", solid=False, colour=INK))
+        handles.append(marker("D", f"asked here: {at[0]:,} of {at[1]:,}", solid=False, colour=INK))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_major_formatter(FuncFormatter(_plain))
     ax.set_xlabel("requests that run at once")
@@ -185,12 +192,12 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int, int] | None = None, ax: Axe
 
 
 def gib_buys(
-    rows: pd.DataFrame, figure: str = "running_requests", *, here_gib: float | None = None, ax: Axes | None = None
+    rows: pd.DataFrame, figure: str = "running_requests", *, here_bytes: int | None = None, ax: Axes | None = None
 ) -> Axes:
     """One figure over the free memory of a card, a line per setting, whose legend says what a GiB buys on average.
 
-    `rows`: `frames.gib_curve`, columns `setting, pre_bytes, verdict` and the figure's own. `here_gib`: what the card
-    has. Below the first point the server does not start.
+    `rows`: `frames.gib_curve`, columns `setting, pre_bytes, verdict` and the figure's own. `here_bytes`: what the
+    card has. Below the first point the server does not start.
     """
     ax = ax or plt.gca()
     known = rows[rows["pre_bytes"].notna()]
@@ -220,8 +227,8 @@ def gib_buys(
         each = _each(gib[stands], drawn[stands])
         handles.append(Line2D([], [], color=colour, linestyle=style, label=f"{setting or 'predicted'}{each}"))
     ax.set_ylim(0, max(ax.get_ylim()[1] * 1.05, 1.0))
-    if here_gib is not None:
-        handles.append(_here(ax, here_gib, f"this card: {here_gib:,.1f} GiB"))
+    if here_bytes is not None:
+        handles.append(_here(ax, here_bytes / GIB, f"this card: {here_bytes / GIB:,.1f} GiB"))
     ax.yaxis.set_major_formatter(FuncFormatter(_plain))
     ax.set_xlabel("GiB free before loading, on each card")
     ax.set_ylabel(f"{_NAMES[figure]}, predicted")
