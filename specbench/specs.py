@@ -11,7 +11,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,6 +20,9 @@ from . import quantization
 from .architectures import HOW_TO_ADD, architecture, dflash
 from .architectures.contract import Architecture
 from .architectures.pending import family_of, why
+from .checkpoint import headers
+from .checkpoint.headers import Checkpoint
+from .checkpoint.loaded import Loaded, loaded
 from .configuration import yamltext
 from .errors import ConfigError, SpecError
 from .gpu_table import check_table
@@ -29,7 +32,7 @@ from .paths import DATA, exists, resolve, shortened
 from .quantization.contract import Recipe
 from .units import GIB, MIB, Interval
 from .versions import version_key
-from .weights import reserved
+from .weights import Part, reserved
 
 _MODELS = DATA / "models"
 
@@ -68,6 +71,7 @@ class ModelSpec:
     trained_on_layers: int | None  # DFlash drafts: layers of the target
     config: HfConfig
     family: Architecture
+    checkpoint: Checkpoint | None = None  # tensors of safetensors files beside config.json
     is_builtin_draft: bool = False  # the target's own multi-token head
 
     @property
@@ -82,7 +86,11 @@ class ModelSpec:
 
     def weights_bytes(self, tp: int) -> Interval | None:
         """Bytes on one rank; None for a checkpoint quantized by a method that is not known (`why_no_weights`)."""
-        return None if self.why_no_weights else _weights(self, tp)
+        return None if self.why_no_weights and self.checkpoint is None else _weights(self, tp)
+
+    def weights_words(self, tp: int) -> str:
+        """Where the bytes come from, and how far they can be relied on."""
+        return _weights_words(self, tp)
 
     def why_not_split(self, tp: int, attention_tp: int) -> UnevenSplitError | None:
         """What of the model does not divide over the ranks. `attention_tp`: ranks that share one attention."""
@@ -270,7 +278,7 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
     except ConfigError:
         folder = None
     if folder is not None and (folder / "config.json").is_file():
-        return _load(folder, name, (folder / "config.json").stat().st_mtime_ns)
+        return _load(folder, name, hash(((folder / "config.json").stat().st_mtime_ns, headers.state(folder))))
     pending = family_of(name)
     if pending is not None:
         raise SpecError(f"model: {name!r}: {why(pending)}.\n{HOW_TO_ADD}")
@@ -320,6 +328,7 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         vision_layers=vision.integer("num_hidden_layers") if vision and "num_hidden_layers" in vision.data else None,
         vision_hidden=vision.integer("hidden_size") if vision and "hidden_size" in vision.data else None,
         quantization=quantization.method(config),
+        checkpoint=headers.read(folder),
         fp8_kv_of=recipe.method if recipe is not None and recipe.fp8_kv_cache else None,
         why_no_weights=why_no_weights,
         block_size=dflash.block_size(config) if family is dflash.ARCHITECTURE else None,
@@ -350,10 +359,55 @@ def _context_len(text: HfConfig) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _weights(spec: ModelSpec, tp: int) -> Interval:
+def _weights(spec: ModelSpec, tp: int) -> Interval | None:
+    found = _stored(spec, tp)
+    if found is not None and found.recognised:
+        return reserved(found.parts)
+    return None if spec.why_no_weights else reserved(_tensors(spec, tp))
+
+
+def _tensors(spec: ModelSpec, tp: int) -> Iterable[Part]:
+    """By the config. Of a quantization that is not known, as if there were none."""
+    config = spec.config
+    if spec.why_no_weights:
+        config = HfConfig(where=config.where, data=quantization.without(config.data))
     if spec.is_builtin_draft and spec.family.draft_tensors is not None:
-        return reserved(spec.family.draft_tensors(spec.config, tp))
-    return reserved(spec.family.tensors(spec.config, tp))
+        return spec.family.draft_tensors(config, tp)
+    return spec.family.tensors(config, tp)
+
+
+@functools.lru_cache(maxsize=256)
+def _stored(spec: ModelSpec, tp: int) -> Loaded | None:
+    """By the files. None: there are none."""
+    if spec.checkpoint is None:
+        return None
+    return loaded(
+        spec.checkpoint,
+        _tensors(spec, 1),
+        _tensors(spec, tp),
+        layers=spec.family.text(spec.config).layers("num_hidden_layers"),
+        head=spec.is_builtin_draft,
+    )
+
+
+def _weights_words(spec: ModelSpec, tp: int) -> str:
+    shapes = "tensor shapes of config.json × type, split over ranks, as PyTorch's allocator rounds them"
+    found = _stored(spec, tp)
+    if found is None:
+        return shapes
+    if not found.recognised:
+        return f"{shapes}; the names in the safetensors files are not those of the family, so their sizes are not used"
+    assert spec.checkpoint is not None
+    words = [
+        f"sizes in the headers of {spec.checkpoint.files} safetensors files (exact: {found.stored_bytes:,} B stored)",
+        "split over ranks and repacked as config.json's shapes are, as PyTorch's allocator rounds them",
+    ]
+    if found.unknown:
+        words.append(
+            f"{len(found.unknown)} tensors of names that the family does not have ({found.unknown_bytes:,} B, "
+            f"{found.unknown[0]!r:.60}) are counted whole on every rank"
+        )
+    return ", ".join(words)
 
 
 @functools.lru_cache(maxsize=256)

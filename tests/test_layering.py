@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 #: Modules and packages in reading order. Each imports from itself and from those before it, never from a later one.
 ORDER = (
     *("errors", "units", "lanes", "terms", "versions", "paths", "configuration"),
-    *("hf", "layers", "weights", "quantization", "architectures", "gpu_table", "specs", "vocabulary", "speculative"),
+    *("hf", "layers", "weights", "quantization", "checkpoint", "architectures"),
+    *("gpu_table", "specs", "vocabulary", "speculative"),
     *("budget_types", "logtext", "engines", "params", "machine_file", "budget", "planning"),
     *("host", "records", "reading"),
     *("replay", "load", "lifecycle", "capture", "running", "importing"),

@@ -21,18 +21,19 @@ def terms(case: Case, slack: Interval | None, beside: Outside | None) -> dict[Te
     def add(term: Term, value: Interval | None, formula: str, numbers: str = "", source: str = rule) -> None:
         found[term] = PredictedTerm(term=term, bytes=value, formula=formula, numbers=numbers, rule=source)
 
-    shapes = "tensor shapes of config.json × type, split over ranks, as PyTorch's allocator rounds them"
     loaded = "config.json; CUDACachingAllocator"
     weights, draft = case.start.weights, case.start.draft_weights
     why = "not predicted: the config does not tell the tensors of this checkpoint or split"
     if resolved.gpu.is_host:
         weights = draft = None
         why = f"not predicted: {_SHARED}"
-    add("weights", weights, shapes if weights else why, _on_a_rank(resolved.target.name, weights, tp), loaded)
+    words = resolved.target.weights_words(tp) if weights else why
+    add("weights", weights, words, _on_a_rank(resolved.target.name, weights, tp), loaded)
     if resolved.draft is None:
         add("draft_weights", Interval.exact(0), "no draft model", "0 B", loaded)
     else:
-        add("draft_weights", draft, shapes if draft else why, _on_a_rank(resolved.draft.name, draft, tp), loaded)
+        words = resolved.draft.weights_words(tp) if draft else why
+        add("draft_weights", draft, words, _on_a_rank(resolved.draft.name, draft, tp), loaded)
     for term in ("state_conv", "state_ssm", "scratch_ssm", "scratch_conv", "kv", "draft_kv"):
         add(term, *_pool_term(case, term))
     if beside is None:

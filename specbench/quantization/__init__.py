@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..errors import SpecError
 from ..hf import HfConfig, read_config
@@ -29,15 +30,25 @@ METHODS: dict[str, Callable[[HfConfig], Recipe]] = {
 }
 
 
+_KEYS = ("quantization_config", "compression_config")
+
+
 def section(config: HfConfig) -> HfConfig | None:
     """The part of a config.json that tells the quantization; None: none does."""
     text = config.section_or_none("text_config")
     for holder in (config, text):
-        for key in ("quantization_config", "compression_config"):
+        for key in _KEYS:
             found = holder.section_or_none(key) if holder is not None else None
             if found is not None:
                 return found
     return None
+
+
+def without(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a config.json without its quantization."""
+    kept = {key: value for key, value in data.items() if key not in _KEYS}
+    text = kept.get("text_config")
+    return kept | ({"text_config": without(text)} if isinstance(text, Mapping) else {})
 
 
 def with_separate_file(config: HfConfig, folder: Path, name: str) -> HfConfig:
