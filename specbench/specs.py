@@ -28,6 +28,7 @@ from .errors import ConfigError, SpecError
 from .gpu_table import check_table
 from .hf import HfConfig, read_config
 from .layers import KvLayer, Layer, StateLayer, UnevenSplitError, parts
+from .layers.side import SideState
 from .paths import DATA, exists, resolve, shortened
 from .quantization.contract import Recipe
 from .units import GIB, MIB, Interval
@@ -62,11 +63,11 @@ class ModelSpec:
     dtype: str
     ssm_dtype: str | None  # of the recurrent state, as the config asks; None: the engine's default
     multimodal: bool
-    vision_layers: int | None  # vision_config.num_hidden_layers only: SGLang reads no other key
+    vision_layers: int | None  # vision_config.num_hidden_layers (Kimi-K3: vt_…): SGLang reads no other key
     vision_hidden: int | None
     quantization: str | None  # method of a quantized checkpoint, as its config names it
     fp8_kv_of: str | None  # the checkpoint asks for KV in fp8: its method as SGLang calls it (modelopt_fp4)
-    why_no_weights: str  # what of the quantization is not known; empty: the config tells the weights
+    why_no_weights: str  # what of family or quantization is not known; empty: the config tells the weights
     block_size: int | None  # DFlash drafts: tokens of a block
     trained_on_layers: int | None  # DFlash drafts: layers of the target
     config: HfConfig
@@ -84,8 +85,13 @@ class ModelSpec:
         """The layers that keep a state per request."""
         return tuple(part for part in parts(self.layers) if isinstance(part, StateLayer))
 
+    @property
+    def side_state(self) -> SideState | None:
+        """What a state slot keeps besides; None: nothing."""
+        return self.family.side_state(self.config) if self.family.side_state is not None else None
+
     def weights_bytes(self, tp: int) -> Interval | None:
-        """Bytes on one rank; None for a checkpoint quantized by a method that is not known (`why_no_weights`)."""
+        """Bytes on one rank; None where the family or its quantization does not tell them (`why_no_weights`)."""
         return None if self.why_no_weights and self.checkpoint is None else _weights(self, tp)
 
     def weights_words(self, tp: int) -> str:
@@ -313,6 +319,7 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
     text = family.text(config)
     vision = config.section_or_none("vision_config")
     recipe, why_no_weights = _recipe(config)
+    why_no_weights = family.tensors_unknown or why_no_weights
     return ModelSpec(
         name=name,
         folder=folder,
@@ -325,8 +332,8 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         or "",
         ssm_dtype=text.text_or("mamba_ssm_dtype", None),
         multimodal=vision is not None,
-        vision_layers=vision.integer("num_hidden_layers") if vision and "num_hidden_layers" in vision.data else None,
-        vision_hidden=vision.integer("hidden_size") if vision and "hidden_size" in vision.data else None,
+        vision_layers=_first(vision, "num_hidden_layers", "vt_num_hidden_layers"),
+        vision_hidden=_first(vision, "hidden_size", "vt_hidden_size"),
         quantization=quantization.method(config),
         checkpoint=headers.read(folder),
         fp8_kv_of=recipe.method if recipe is not None and recipe.fp8_kv_cache else None,
@@ -336,6 +343,12 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         config=config,
         family=family,
     )
+
+
+def _first(section: HfConfig | None, *keys: str) -> int | None:
+    """The first of some numbers that a section has."""
+    found = next((key for key in keys if section is not None and key in section.data), None)
+    return section.integer(found) if section is not None and found is not None else None
 
 
 def _recipe(config: HfConfig) -> tuple[Recipe | None, str]:

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.demand import units
 from specbench.engines.sglang.resolve import Settings, settings
-from specbench.engines.sglang.sizing.allocation import scratch_conv_per_row
+from specbench.engines.sglang.sizing.allocation import allocate, scratch_conv_per_row
 from specbench.engines.sglang.sizing.cell import Cell
+from specbench.engines.sglang.sizing.contract import Pools
 from specbench.errors import ConfigError
 from specbench.specs import ModelSpec, load_model
-from specbench.units import GIB, MIB
+from specbench.units import GIB, MIB, Interval
 
 KIMI, LING_TINY, SALA = (
     "moonshotai/Kimi-Linear-48B-A3B-Instruct",
@@ -25,6 +27,8 @@ KIMI, LING_TINY, SALA = (
     "openbmb/MiniCPM-SALA",
 )
 V3, V32, GLM5, GLM53 = ("deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2", "zai-org/GLM-5", "zai-org/GLM-5.3")
+LING, RING = "inclusionAI/Ling-3.0-flash", "inclusionAI/Ring-2.5-1T"
+K3, GLM_FLASH, FLASH_NEXT = "moonshotai/Kimi-K3", "zai-org/GLM-5.3-Flash", "Qwen/Qwen3.8-Flash-Next"
 NEXTN = {"algorithm": "NEXTN", "num_steps": 1, "eagle_topk": 1, "num_draft_tokens": 2}
 
 
@@ -88,6 +92,15 @@ def gib(count: float) -> float:
         (SALA, 2, 4096, 0, 24 * MIB),  # one of 2 KV heads × 512 B × 8 layers
         (SALA, 4, 4096, 0, 12 * MIB),  # a KV head for two ranks
         (V3, 16, 70272, 0, 0),
+        (K3, 8, 27648, 69 * 27648, 69 * 786432),  # 12 heads × 64 KiB
+        (K3, 16, 27648, 69 * 13824, 69 * 393216),
+        (GLM_FLASH, 4, 11627, 34 * 36864, 34 * MIB),
+        (GLM_FLASH, 2, 11627, 34 * 73728, 68 * MIB),
+        (LING, 4, 8064, 35 * 18432, 35 * MIB // 2),
+        (RING, 8, 11520, 0, 70 * MIB // 2),
+        # a KV head on each of two ranks, the index key whole: 12 × (1,024 + 64)
+        (FLASH_NEXT, 2, 13056, 36 * 30720, 54 * MIB),
+        (FLASH_NEXT, 8, 13056, 36 * 7680, 27 * MIB // 2),
     ],
 )
 def test_bytes_on_one_of_several_ranks(name: str, tp: int, per_token: int, windows: int, states: int) -> None:
@@ -102,6 +115,9 @@ def test_bytes_on_one_of_several_ranks(name: str, tp: int, per_token: int, windo
         (V3, 3, "attention heads of deepseek-ai/DeepSeek-V3 .128. do not divide over 3", "1, 2, 4, 8, 16"),
         (LING_TINY, 5, "KDA heads of inclusionAI/Ling-3.0-tiny .16.", "1, 2, 4, 8, 16"),
         (SALA, 3, "KV heads of openbmb/MiniCPM-SALA .2.", "1, 2, 4, 8, 16"),
+        (RING, 16, "norm groups of linear attention of inclusionAI/Ring-2.5-1T .8.", "1, 2, 4, 8"),
+        (K3, 5, "KDA heads of moonshotai/Kimi-K3 .96.", "1, 2, 3, 4, 6, 8, 12, 16"),
+        (FLASH_NEXT, 3, "linear key heads of Qwen/Qwen3.8-Flash-Next .16.", "1, 2, 4, 8"),
     ],
 )
 def test_heads_that_do_not_divide_are_refused(name: str, tp: int, reason: str, sizes: str) -> None:
@@ -162,15 +178,145 @@ def test_eight_ranks_of_a_deepseek_v3() -> None:
     assert 2_659_072 % 64 == 0
 
 
+def test_a_server_of_ling_3_flash() -> None:
+    """117 slots: 0.28GB and 8.07GB; 1,226,984 tokens: 9.21 GB. So one rank, or two of a model with 64 heads."""
+    model = load_model(LING)
+    assert (gib(118 * window(model, 1)), gib(118 * state(model, 1))) == (0.28, 8.07)
+    assert gib(1_226_984 * token(model, 1)) == 9.21
+
+
+def test_eight_ranks_of_a_kimi_k3() -> None:
+    """257 slots: 0.46GB and 13.04GB; 1,167,552 tokens of fp8: 15.03 GB; '56.4 MB per slot, 13.8 KB per token'."""
+    model = load_model(K3)
+    assert (gib(258 * window(model, 8)), gib(258 * state(model, 8))) == (0.46, 13.04)
+    assert gib((1_167_552 + 64) * token(model, 8, 1)) == 15.03
+    slot = window(model, 8) + state(model, 8)
+    assert (slot, token(model, 8, 1)) == (56_171_520, 13_824)
+    # the example divides by the 257 slots and forgets the padding one: 56.4 × 10^6 B, worth 4,080 tokens
+    each = round(13.50 * GIB / 257 / 1e6, 1)
+    assert (each, round(each * 1e6 / 13_824)) == (56.4, 4080)
+
+
+@pytest.mark.parametrize(("requests", "slots"), [(None, 69), (4, 69), (200, 69)])
+def test_a_ratio_gives_slots_whatever_concurrency_is_asked(requests: int | None, slots: int) -> None:
+    """Kimi-K3 on 16 ranks: what a report complains of. Of 3.9 GiB 0.9 / 1.9 are 1.85: 69 slots of 26.8 MiB and a
+    padding one."""
+    case = config(
+        K3,
+        "0.5.23",
+        tp=16,
+        gpu="h20",
+        max_running_requests=requests,
+        mem_fraction_static=0.5,
+        mamba_full_memory_ratio=0.9,
+        kv_cache_dtype="fp8_e4m3",
+    )
+    # 4 GiB left: 8 GiB free before loading, 8 after, half of the former kept back; 100 MiB for images
+    budget = predict(case, pre_bytes=Interval.exact(8 * GIB), post_bytes=Interval.exact(8 * GIB))
+    found = budget.limits["state_slots"].value
+    assert found is not None and found.point == slots
+
+
+def test_usage_of_a_glm_5_3_flash_pool_is_in_28ths() -> None:
+    """28 slots on two ranks, 'mamba usage' 0.29, 0.43, 0.89: 8, 12 and 25 of them. The next admission asks for more
+    than the 3 that are free: with extra buffers a request takes several."""
+    assert [round(used / 28, 2) for used in (8, 12, 25)] == [0.29, 0.43, 0.89]
+    found = resolved(GLM_FLASH, "0.5.23", tp=2, max_mamba_cache_size=28, max_running_requests=4)
+    assert (found.slots_per_request, found.page_size, 28 // found.slots_per_request) == (5, 256, 5)
+
+
+# ── Qwen3.8-Flash-Next ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_ranks_of_a_flash_next() -> None:
+    """97 slots: 0.10GB and 5.17GB; 484,032 tokens, pages of 64: K 2.77 GB, V 2.77 GB (the index is in neither)."""
+    model = load_model(FLASH_NEXT)
+    assert (gib(98 * window(model, 2)), gib(98 * state(model, 2))) == (0.1, 5.17)
+    assert gib((484_032 + 64) * 12 * 256 * 2) == 2.77
+    assert 484_032 % 64 == 0 and resolved(FLASH_NEXT, "0.5.20").page_size == 64
+
+
+def test_a_flash_next_with_its_head() -> None:
+    """48 slots of bf16 state: 0.10GB and 2.58GB; scratch of 4 requests and 4 tokens: 1.05GB, 0.02GB; 240,128 tokens
+    of fp8: K 1.37 GB."""
+    model = load_model(FLASH_NEXT)
+    assert (gib(49 * window(model, 1)), gib(49 * state(model, 1, 2))) == (0.1, 2.58)
+    assert gib(5 * 4 * state(model, 1, 2)) == 1.05
+    shared = sum(layer.conv_bytes_overlapping(1, 2, 4) for layer in model.state_layers)
+    assert shared == 36 * 10240 * 6 * 2 and gib(5 * shared) == 0.02
+    assert gib((240_128 + 64) * 12 * 2 * 256) == 1.37
+
+
+def test_24_slots_of_bf16_and_a_head_in_fp8() -> None:
+    """'831,872 KV tokens in 10.3 GiB, 24 slots in 1.4 GiB': keys and values of 12 layers and of the head's one."""
+    model = load_model(FLASH_NEXT)
+    assert round(25 * (window(model, 1) + state(model, 1, 2)) / GIB, 1) == 1.4
+    assert round(831_872 * 13 * 2 * 512 / GIB, 1) == 10.3
+
+
+def test_three_uneven_ranks_take_the_cell_of_0_5_20() -> None:
+    """'cell_size=14143' of fp8: (12 × (2 heads × 512 + 64)) × (1 + 1 / 12), a float a fraction short of 14,144.
+
+    The ranks hold a third of the tokens each and both KV heads (31,229 tokens: K 0.18 GB), the draft all tokens and
+    one head (90,816: K 0.02 GB): a fork's way to split, of which no release knows.
+    """
+    found = cell(FLASH_NEXT, "0.5.20", speculative=NEXTN, kv_cache_dtype="fp8_e4m3")
+    assert found.charged_bytes == 14143
+    assert cell(FLASH_NEXT, "0.5.23", speculative=NEXTN, kv_cache_dtype="fp8_e4m3").charged_bytes == 14144
+    assert (gib(31_229 * 12 * 512), gib(28_390 * 12 * 512), gib(90_816 * 256)) == (0.18, 0.16, 0.02)
+    assert 5_074_821_120 // 14143 // 64 * 64 == 358_784
+    assert 4_659_785_728 // 14143 // 64 * 64 == 329_472
+
+
+@pytest.mark.parametrize(("slots", "served"), [(40, 8), (2, 0)])
+def test_a_flash_next_takes_five_slots_for_a_request(slots: int, served: int) -> None:
+    """40 slots serve 8 requests, each of which holds 4; 2 slots serve none: the fork ended there."""
+    found = resolved(FLASH_NEXT, "0.5.20", speculative=NEXTN)
+    assert (found.strategy, found.slots_per_request) == ("extra_buffer", 5)
+    assert slots // found.slots_per_request == served
+    assert [round(4 * running / 40, 2) for running in (1, 2, 4, 8)] == [0.1, 0.2, 0.4, 0.8]
+
+
+def test_the_side_state_is_allocated_and_not_charged() -> None:
+    """184,336 B a slot: 4 streams × 2,560 × 9 columns × 2 B, and the last two tokens of 8 B."""
+    model = load_model(FLASH_NEXT)
+    assert model.side_state is not None and model.side_state.bytes(2) == 184_336
+    found = resolved(FLASH_NEXT, "0.5.23", speculative=NEXTN, max_running_requests=4, max_mamba_cache_size=48)
+    slot, kv = units(found)
+    assert slot.charged_bytes == 115_458_048
+    pools = Pools(
+        slots=48, scratch_charged_bytes=0, tokens=64_000, requests=4, left_gib=1.0, refusal=None, allocated=True
+    )
+    assert allocate(found, slot, kv, pools).side_state_bytes == (49 + 2 * 5) * 184_336
+    assert load_model("Qwen/Qwen3.6-27B").side_state is None
+
+
+@pytest.mark.parametrize(
+    ("version", "kept", "page"), [("0.5.20", 11 * (1024 + 132), 64), ("0.5.22", 11 * 1057, 256), ("0.5.23", 11627, 256)]
+)
+def test_pooled_index_keys_from_0_5_22(version: str, kept: int, page: int) -> None:
+    found = cell(GLM_FLASH, version)
+    assert (found.target_bytes, found.charged_bytes) == (kept, kept)
+    assert resolved(GLM_FLASH, version).page_size == page
+
+
+@pytest.mark.parametrize("name", [K3, GLM_FLASH])
+def test_weights_that_are_not_modelled_are_said_to_be_that(name: str) -> None:
+    model = load_model(name)
+    assert model.weights_bytes(8) is None
+    assert "are not modelled" in model.why_no_weights
+
+
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
         *[(KIMI, 49.12), (LING_TINY, 7.89), (SALA, 9.48), (V3, 671.03), (GLM5, 743.91)],
         *[("deepseek-ai/DeepSeek-V2", 235.74), ("moonshotai/Kimi-K2-Instruct", 1026.41)],
+        *[(LING, 124.41), (RING, 1012.23), (FLASH_NEXT, 126.19)],
     ],
 )
 def test_parameters(name: str, billions: float) -> None:
-    """As published: 48B, 8B, 9B, 671B, 744B, 236B, 1.03T."""
+    """As published: 48B, 8B, 9B, 671B, 744B, 236B, 1.03T, 124B, 1012.5B; 125B without the vision tower."""
     model = load_model(name)
     found = sum(getattr(part, "parameters", 0) for part in model.family.tensors(model.config, 1))
     assert round(found / 1e9, 2) == billions

@@ -9,8 +9,10 @@ from . import (
     deepseek,
     dflash,
     falcon_h1,
+    glm5_next,
     granite_hybrid,
     jet_nemotron,
+    kimi_k3,
     kimi_linear,
     lfm2,
     minicpm_sala,
@@ -18,6 +20,7 @@ from . import (
     nemotron_h,
     qwen3_5,
     qwen3_next,
+    qwen4_exp,
 )
 from .contract import Architecture
 from .pending import PENDING, why
@@ -40,10 +43,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Lfm2ForCausalLM": lfm2.ARCHITECTURE,
     "Lfm2MoeForCausalLM": lfm2.MOE,
     "JetNemotronForCausalLM": jet_nemotron.ARCHITECTURE,
+    "Qwen4ExpForConditionalGeneration": qwen4_exp.ARCHITECTURE,
     "DeepseekV2ForCausalLM": deepseek.ARCHITECTURE,
     "DeepseekV3ForCausalLM": deepseek.ARCHITECTURE,
     "DeepseekV32ForCausalLM": deepseek.ARCHITECTURE,
     "GlmMoeDsaForCausalLM": deepseek.ARCHITECTURE,
+    "Glm5NextForConditionalGeneration": glm5_next.ARCHITECTURE,
+    "KimiK3ForConditionalGeneration": kimi_k3.ARCHITECTURE,
     "KimiLinearForCausalLM": kimi_linear.ARCHITECTURE,
     "BailingMoeV2_5ForCausalLM": bailing.ARCHITECTURE,
     "BailingMoeV3ForCausalLM": bailing.ARCHITECTURE,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..hf import HfConfig
 from ..layers import Layer
+from ..layers.side import SideState
 from ..weights import Part
 
 
@@ -20,3 +21,5 @@ class Architecture:
     tensors: Callable[[HfConfig, int], Iterable[Part]]  # (config, tp): everything loaded on one rank, in load order
     draft_layers: Callable[[HfConfig], tuple[Layer, ...]] | None = None  # of the built-in multi-token head, if any
     draft_tensors: Callable[[HfConfig, int], Iterable[Part]] | None = None
+    tensors_unknown: str = ""  # why the config does not tell the weights, a clause; empty: it does
+    side_state: Callable[[HfConfig], SideState | None] | None = None  # beside the recurrent state of a slot

@@ -193,6 +193,8 @@ def _details(case: Case, beside: Outside | None) -> dict[str, Interval]:
         allocation = case.allocation(point)
         exact["padding_bytes"] = allocation.padding_bytes
         exact["request_table_bytes"] = allocation.request_table_bytes
+        if allocation.side_state_bytes:
+            exact["side_state_bytes"] = allocation.side_state_bytes
     found = {name: Interval.exact(value) for name, value in exact.items()}
     found["rest_bytes"] = _rest_bytes(case.start.rest)
     if beside is not None:

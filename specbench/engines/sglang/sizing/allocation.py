@@ -31,10 +31,11 @@ class Allocation:
     shares: dict[Term, Share]
     padding_bytes: int  # padding slot and padding row, part of the shares
     request_table_bytes: int  # req_to_token, in no term
+    side_state_bytes: int  # beside the recurrent state, in no term and in no line of the log
 
     @property
     def total_bytes(self) -> int:
-        return sum(share.bytes for share in self.shares.values()) + self.request_table_bytes
+        return sum(share.bytes for share in self.shares.values()) + self.request_table_bytes + self.side_state_bytes
 
 
 def scratch_rows(settings: Settings, pools: Pools) -> int:
@@ -91,7 +92,22 @@ def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Alloca
                 kind, rows - 1, conv, f"{slot.layers} convolution windows of {width} tokens, {how}"
             )
             padding += width * slot.ssm_bytes + conv
-    return Allocation(shares=shares, padding_bytes=padding, request_table_bytes=_request_table(settings, pools))
+    return Allocation(
+        shares=shares,
+        padding_bytes=padding,
+        request_table_bytes=_request_table(settings, pools),
+        side_state_bytes=_side_state(settings, pools),
+    )
+
+
+def _side_state(settings: Settings, pools: Pools) -> int:
+    """Of every slot, and of every token of the speculative scratch: whole windows, padding included."""
+    side = settings.target.side_state
+    if side is None:
+        return 0
+    width = settings.shape.verify_width
+    rows = pools.slots + 1 + (width * scratch_rows(settings, pools) if width else 0)
+    return rows * side.bytes(settings.conv_itemsize)
 
 
 def _rows(kind: str, count: int, each: int, what: str) -> Share:
