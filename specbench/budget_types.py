@@ -34,6 +34,37 @@ class PredictedLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedArgument:
+    """One argument as the engine resolves it: given, or its own default."""
+
+    name: str  # the server's flag, underscored
+    value: float | int | tuple[int, ...] | None  # None: the engine sets none
+    source: str  # "given", "default of sglang 0.5.16 (era II)", …
+
+    @property
+    def words(self) -> str:
+        """'cuda_graph_bs 1, 2, 4 (captured; default of …)'."""
+        if self.value is None:
+            text = "none"
+        elif isinstance(self.value, tuple):
+            text = _ranges(self.value)
+        else:
+            text = f"{self.value:g}" if isinstance(self.value, float) else f"{self.value}"
+        return f"{self.name} {text} ({self.source})"
+
+
+def _ranges(sizes: tuple[int, ...]) -> str:
+    """'1 to 8, 10, 12': three or more neighbours in one."""
+    runs: list[list[int]] = []
+    for size in sizes:
+        if runs and size == runs[-1][-1] + 1:
+            runs[-1].append(size)
+        else:
+            runs.append([size])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftForPools:
     """What state, scratch and KV share, bytes per rank: the figure that decides everything else."""
 
@@ -116,6 +147,7 @@ class MemoryBudget:
     rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
     emulation: Emulation | None = None  # None: the card is itself
     left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at
+    resolved: tuple[ResolvedArgument, ...] = ()  # what the engine makes of arguments that may be left out
     split: str | None = None  # whose the slots and tokens are, and what a rank holds of each; None: one rank
     details: Mapping[str, Interval] = field(
         default_factory=dict

@@ -126,9 +126,10 @@ def test_flags_that_change_no_memory_are_silent(args: dict[str, Any]) -> None:
 
 
 def test_the_default_fraction_is_named_where_it_applies() -> None:
-    assert noted({"cuda-graph-bs": [1, 2, 4]}, memory={}) == (
+    assert noted({"cuda-graph-bs-decode": [1, 2, 4]}, memory={}) == ()  # followed
+    assert noted({"cuda-graph-config": '{"decode": {"max_bs": 8}}'}, memory={}) == (
         (
-            "engine.args.cuda-graph-bs changes the default memory fraction (give memory.mem_fraction_static): not "
+            "engine.args.cuda-graph-config changes the default memory fraction (give memory.mem_fraction_static): not "
             "taken into account."
         ),
     )

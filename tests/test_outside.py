@@ -20,7 +20,7 @@ from specbench.budget.predict import predict
 from specbench.configuration import yamltext
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
-from specbench.engines.sglang.graph_sizes import decode_sizes
+from specbench.engines.sglang.sizing.graph_sizes import captured_sizes, decode_sizes
 from specbench.engines.sglang.sizing.fraction import prefill_sizes
 from specbench.paths import DATA
 from specbench.records.record import RunRecord
@@ -32,10 +32,16 @@ ROUNDING = round(0.005 * GIB)
 LIKELY = "Likely out of memory"
 
 
+def captured_up_to(requests: int, *, speculates: bool) -> tuple[int, ...]:
+    """By the engine's lists, of batches up to 512."""
+    sizes = decode_sizes("0.5.16", 512, speculates=speculates, padded=True)
+    return captured_sizes("0.5.16", sizes, requests, width=1, ranks=1)
+
+
 def captured(row: dict[str, Any], **more: Any) -> Captured:
     """A row of data/outside.yaml; recorded ones are of Qwen3.6-27B, whose draft reads five layers."""
     sizes = row.get("sizes") or (
-        decode_sizes({}, largest=512, requests=row["requests"], speculates=row["family"] != "none")
+        captured_up_to(row["requests"], speculates=row["family"] != "none")
         if "requests" in row
         else ()
     )
@@ -100,29 +106,6 @@ def test_what_others_logged_lies_within_the_wider_interval_or_says_why_not(row: 
         if name in row:
             assert size is not None
             assert size.contains(round(row[name] * GIB), slop=ROUNDING) == ("beyond" not in row)
-
-
-@pytest.mark.parametrize(
-    ("args", "largest", "requests", "speculates", "sizes"),
-    [
-        ({}, 256, 4, True, (1, 2, 3, 4)),
-        ({}, 256, 9, True, (1, 2, 3, 4, 5, 6, 7, 8, 9)),
-        ({}, 256, 20, True, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20)),  # h200-tp2_dflash-32-full-card
-        ({}, 256, 8, False, (1, 2, 4, 8)),
-        ({}, 256, 43, False, (1, 2, 4, 8, 12, 16, 24, 32, 40, 43)),
-        ({}, 24, 48, True, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24)),
-        ({}, 2, 48, False, (1, 2)),
-        ({"cuda_graph_max_bs_decode": 2}, 256, 8, True, (1, 2)),
-        ({"cuda_graph_bs_decode": "1 2 4"}, 256, 3, True, (1, 2, 3)),
-        ({"cuda_graph_bs": [1, 2, 4]}, 256, 8, True, (1, 2, 4)),
-        ({"disable_cuda_graph_padding": True}, 6, 4, False, (1, 2, 3, 4)),
-        ({}, 256, 0, True, ()),
-    ],
-)
-def test_batch_sizes_of_decoding_graphs(
-    args: dict[str, Any], largest: int, requests: int, speculates: bool, sizes: tuple[int, ...]
-) -> None:
-    assert decode_sizes(args, largest=largest, requests=requests, speculates=speculates) == sizes
 
 
 # ── the alarm ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import pytest
 
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.resolve import settings
-from specbench.engines.sglang.sizing.fraction import prefill_sizes
+from specbench.engines.sglang.sizing.graph_sizes import prefill_sizes
 from specbench.errors import ConfigError
 
 DFLASH = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}
@@ -177,7 +177,7 @@ def test_default_fraction_as_an_h200_logged_it() -> None:
 
 def test_58_prefill_sizes_up_to_8192() -> None:
     assert len(prefill_sizes(8192)) == 58
-    assert prefill_sizes(16) == [4, 8, 12, 16]
+    assert prefill_sizes(16) == (4, 8, 12, 16)
 
 
 def test_an_emulated_card_scales_the_fraction() -> None:

@@ -14,9 +14,7 @@ from typing import Any
 
 from ..architectures.dflash import target_layers
 from ..configuration import yamltext
-from ..engines.sglang.graph_sizes import decode_sizes
-from ..engines.sglang.resolve import Settings, server_args
-from ..engines.sglang.sizing.fraction import captures_prefill, card_defaults, prefill_sizes
+from ..engines.sglang.resolve import Settings
 from ..errors import SpecError
 from ..paths import DATA
 from ..units import GIB, Interval, format_gib
@@ -180,16 +178,11 @@ def _warning(slack: Interval, graphs: Estimate, activations: Estimate, chunk: in
 
 
 def _captured(settings: Settings, requests: int) -> Captured:
-    config, args = settings.config, server_args(settings.config)
     text = settings.target.family.text(settings.target.config)
     width = settings.shape.verify_width or 1
-    sizes: tuple[int, ...] = ()
-    if settings.graphs:
-        largest = config.memory.cuda_graph_max_bs or _defaults(settings)[1]
-        sizes = decode_sizes(args, largest=largest, requests=requests, speculates=settings.family != "none")
-    prefill: tuple[int, ...] = ()
-    if settings.graphs and captures_prefill(config, settings.rule, settings.target, args):
-        prefill = tuple(prefill_sizes(_chunk(settings)))
+    sizes = settings.captured(requests)
+    taken = settings.defaults
+    prefill = () if taken is None or taken.prefill_sizes is None else taken.prefill_sizes
     read = 0
     if settings.family == "dflash" and settings.draft is not None and "dflash_config" in settings.draft.config.data:
         read = len(target_layers(settings.draft.config))
@@ -227,13 +220,8 @@ def _beyond(settings: Settings, sizes: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _chunk(settings: Settings) -> int:
-    given = settings.config.memory.chunked_prefill_size
-    chunk = given if given is not None else _defaults(settings)[0]
+    chunk = -1 if settings.defaults is None else settings.defaults.chunk_of_worker
     return chunk if chunk > 0 else _WHOLE_PREFILL
-
-
-def _defaults(settings: Settings) -> tuple[int, int]:
-    return card_defaults(settings.gpu.total_mib, settings.config.parallel.tp_size, settings.rule)
 
 
 # ── laws ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

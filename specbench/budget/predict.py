@@ -24,6 +24,7 @@ from .case import Case
 from .freememory import start
 from .limits import limits
 from .outside import Outside, outside
+from .resolved import resolved_arguments
 from .terms import terms
 from .words import engine_error, known_fault, reason, split, warnings
 
@@ -106,6 +107,7 @@ def _budget(case: Case) -> MemoryBudget:
         requested_running_requests=resolved.config.memory.max_running_requests,
         emulation=resolved.emulation,
         split=split(case),
+        resolved=resolved_arguments(case),
         left=_left(case),
         terms=terms(case, slack, beside),
         limits=limits(case),

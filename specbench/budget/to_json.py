@@ -27,6 +27,9 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
         "rule_words": budget.rule_words,
         "basis": budget.basis,
         "requested": {"running_requests": budget.requested_running_requests},
+        "resolved": {
+            argument.name: {"value": argument.value, "source": argument.source} for argument in budget.resolved
+        },
         "emulation": None if budget.emulation is None else asdict(budget.emulation),
         "limits": {limit: _point(value) for limit, value in counts.items()},
         "left_for_pools": None if budget.left is None else _point(budget.left.bytes),

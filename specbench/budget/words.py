@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..engines.sglang import arguments, verify_mask
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
@@ -138,6 +140,22 @@ def _idle(case: Case) -> str | None:
     )
 
 
+def _of_algorithm(case: Case) -> Iterator[str]:
+    """What an algorithm's figures rest on, where it is no release's own."""
+    resolved = case.settings
+    section, rules = resolved.config.speculative, resolved.rule.version
+    if section.custom is not None:
+        yield f"{resolved.algorithm} is an algorithm of a plug-in, sized as speculative.custom describes it."
+    elif resolved.algorithm == "DDTREE":
+        yield (
+            "DDTREE is in no SGLang release up to 0.5.23: it is sized as the open pull request sgl-project/sglang#29907 "
+            f"has it, by the rules of {rules}."
+        )
+    draft = resolved.draft
+    if draft is not None and not draft.is_builtin_draft and draft.state_layers:
+        yield f"{draft.name} keeps a state per request; a draft's states are not predicted."
+
+
 def _bounds(value: Interval) -> tuple[int, int, int]:
     return value.low, value.point, value.high
 
@@ -167,6 +185,7 @@ def warnings(case: Case) -> tuple[str, ...]:
     if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
     found.append(_fp8_by_checkpoint(case))
+    found.extend(_of_algorithm(case))
     found.append(_loaded_otherwise(case))
     found.append(_idle(case))
     found.extend(arguments.notes(resolved.config, resolved.target))

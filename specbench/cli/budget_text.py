@@ -61,6 +61,8 @@ def _head(budget: MemoryBudget, console: Console) -> None:
     if budget.basis == "config":
         console.print(f"communication: {escape(_communication(budget.free))}")
     console.print(f"sized by {escape(budget.rule_words)}.")
+    if budget.resolved:
+        console.print(f"resolved: {escape('; '.join(argument.words for argument in budget.resolved))}.")
 
 
 def _limits(budget: MemoryBudget) -> Table:

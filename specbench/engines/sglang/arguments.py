@@ -1,10 +1,10 @@
 """Flags under `engine.args`: which belong under a key of their own, and which the prediction cannot follow.
 
 In: a configuration. Out: a ConfigError for a flag that has a key, since the prediction reads keys only; sentences for
-the rest. Silent are the flags that change no memory, and those that are followed: disable-cuda-graph, the prefill
-graphs' switches, max-prefill-tokens, moe-a2a-backend (default fraction), mamba-track-interval, linear-attn-backend,
-mm-feature-transport, speculative-dflash-block-size, speculative-dspark-block-size, speculative-ngram-max-bfs-breadth,
-speculative-draft-kv-cache-dtype.
+the rest. Silent are the flags that change no memory, and those that are followed: the switches, backends and sizes of CUDA
+graphs, max-prefill-tokens, moe-a2a-backend, disaggregation-mode (default fraction), mamba-track-interval,
+linear-attn-backend, mm-feature-transport, speculative-dflash-block-size, speculative-dspark-block-size,
+speculative-ddtree-budget, speculative-ngram-max-bfs-breadth, speculative-draft-kv-cache-dtype.
 """
 
 from __future__ import annotations
@@ -67,12 +67,7 @@ _UNFOLLOWED: dict[str, str] = {
 }
 #: Flags that move the default of --mem-fraction-static, and nothing else of the pools.
 _DEFAULT_FRACTION = frozenset(
-    {
-        *("cuda-graph-bs", "cuda-graph-bs-decode", "cuda-graph-bs-prefill", "cuda-graph-config"),
-        *("cuda-graph-max-bs-prefill", "cuda-graph-backend-decode", "cuda-graph-backend-prefill"),
-        *("piecewise-cuda-graph-max-tokens", "piecewise-cuda-graph-tokens", "enforce-piecewise-cuda-graph"),
-        *("disable-decode-cuda-graph", "enable-breakable-cuda-graph", "torch-compile-max-bs", "deepep-mode"),
-    }
+    {"cuda-graph-config", "enable-breakable-cuda-graph", "torch-compile-max-bs", "deepep-mode"}
 )
 _ATTENTION = frozenset({f"{part}attention-backend" for part in ("", "prefill-", "decode-", "speculative-draft-")})
 #: Attention backends that set a page size when none is given.

@@ -24,7 +24,8 @@ from .emulation import emulation
 from .per_worker import attention_ranks, request_ranks
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
-from .sizing.fraction import default_fraction
+from .sizing.fraction import Defaults, decodes_with_graphs, defaults
+from .sizing.graph_sizes import captured_sizes
 from .splitting import uneven
 
 Strategy = Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"]
@@ -65,6 +66,7 @@ class Settings:
     page_size: int
     context_len: int
     graphs: bool  # CUDA graphs for decoding
+    defaults: Defaults | None  # what the engine takes by the size of the card that it sees; None: a host
     radix: bool  # prefix cache: neither turned off nor impossible for the model
     draft_path: bool  # the draft has a path, given or the target's own
     bare_fp8: bool  # sparse latent attention keeps fp8 without scales
@@ -79,6 +81,18 @@ class Settings:
         told = self.emulation.passed if fraction is None else fraction
         return dataclasses.replace(
             self, fraction=told, fraction_source=f"passed for {self.emulation.asked:g} of {self.emulation.card}"
+        )
+
+    def captured(self, requests: int) -> tuple[int, ...]:
+        """Batches for which a worker that resolved so many requests captures graphs for decoding; empty: none."""
+        if self.defaults is None:
+            return ()
+        return captured_sizes(
+            self.version,
+            self.defaults.decode_sizes,
+            requests,
+            width=self.shape.verify_width or 1,
+            ranks=self.attention_tp if self.attention_dp > 1 else 1,
         )
 
     @property
@@ -136,7 +150,8 @@ def settings(
     requests = memory.max_running_requests
     if requests is None:
         requests = algorithm.default_requests
-    asked = _fraction(config, rule, target, algorithm.name, card)
+    taken = None if card.is_host else defaults(config, version, rule, target, algorithm.name, card.total_mib)
+    asked = _fraction(config, rule, card, taken)
     emulated = None
     if config.gpu.emulate:
         emulated = emulation(config, rule, version, host=host, card=card, asked=asked, free_now_bytes=free_now_bytes)
@@ -169,7 +184,8 @@ def settings(
         ssm_dtype=ssm_dtype,
         page_size=_page_size(config, rule, strategy, target),
         context_len=memory.context_length or target.context_len,
-        graphs=not args.get("disable_cuda_graph", False),
+        graphs=decodes_with_graphs(version, args),
+        defaults=_as_seen(config, version, rule, target, algorithm.name, host, taken),
         radix=radix,
         draft_path=given is not None or families.drafts_from_own_path(target, version),
         bare_fp8=families.bare_fp8(rule, host.name, args),
@@ -260,21 +276,35 @@ def _draft_kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, draft: 
     return dtype_bytes(name, "engine.args.speculative-draft-kv-cache-dtype")
 
 
-def _fraction(config: RunConfig, rule: Rule, target: ModelSpec, algorithm: str, card: GpuSpec) -> tuple[float, str]:
+def _fraction(config: RunConfig, rule: Rule, card: GpuSpec, taken: Defaults | None) -> tuple[float, str]:
     """The fraction as on `card`: given, or the engine's default."""
     given = config.memory.mem_fraction_static
     if given is not None:
         return given, "given"
-    if card.is_host:
+    if taken is None:
         raise ConfigError(
             f"memory.mem_fraction_static: left out, and {card.name} has no total from which the engine's default would "
             "follow.\nGive the fraction."
         )
-    fraction = default_fraction(config, rule, target, algorithm, card.total_mib)
-    if fraction <= 0:
+    if taken.fraction <= 0:
         raise ConfigError(
-            f"memory.mem_fraction_static: left out, and the engine's default comes out at {fraction:.3f}: its "
+            f"memory.mem_fraction_static: left out, and the engine's default comes out at {taken.fraction:.3f}: its "
             "reserve for prefill chunks and graphs is larger than the card.\n"
             "Give the fraction, or smaller memory.chunked_prefill_size and memory.cuda_graph_max_bs."
         )
-    return fraction, f"default of {rule.label}"
+    return taken.fraction, f"default of {rule.label}"
+
+
+def _as_seen(
+    config: RunConfig,
+    version: str,
+    rule: Rule,
+    target: ModelSpec,
+    algorithm: str,
+    host: GpuSpec,
+    taken: Defaults | None,
+) -> Defaults | None:
+    """Chunk and graphs by the card that is there: an emulated one gives its fraction only."""
+    if taken is None or not config.gpu.emulate or host.is_host:
+        return taken
+    return defaults(config, version, rule, target, algorithm, host.total_mib)

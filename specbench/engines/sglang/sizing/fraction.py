@@ -1,58 +1,82 @@
-"""`mem_fraction_static` when the flag is not given. In: card, configuration, model. Out: SGLang's own default.
+"""What the engine takes when nothing is said: prefill chunk, graph batches, and `mem_fraction_static`.
 
-Source: _handle_gpu_memory_settings of 0.5.12 and 0.5.16, arg_groups/memory_hook.py of 0.5.23. MiB throughout. The
-non-obvious thing: for multimodal models the result is scaled by the size of the vision tower, whose layer count SGLang
-looks up under a name that Qwen3.5 does not use, so that it takes 24.
+In: card, configuration, model. Out: `Defaults`. Source: _handle_gpu_memory_settings of server_args.py of 0.5.6.post2,
+0.5.8, 0.5.12, 0.5.14, 0.5.15, 0.5.16 and 0.5.18, arg_groups/memory_hook.py of 0.5.20, 0.5.22 and 0.5.23. MiB
+throughout. The non-obvious thing: for multimodal models the fraction is scaled by the size of the vision tower, whose
+layer count SGLang looks up under a name that Qwen3.5 does not use, so that it takes 24.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from ....configuration.config import FlagValue, RunConfig
+from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ....units import GIB, MIB
+from ....versions import at_least
 from .contract import Rule
+from .graph_sizes import decode_sizes, in_eights, prefill_sizes
+from .prefill_graphs import captures_prefill, uses_mla
 
 _MIB_PER_GIB = GIB // MIB
-#: SGLang 0.5.12, model_config.py: no piecewise graphs; the breakable ones from 0.5.16 do not mind.
-_NO_PIECEWISE_GRAPHS = ("Qwen3NextForCausalLM",)
 _MAX_PREFILL_TOKENS = 16384  # --max-prefill-tokens
+_LEAST_TOKENS = 2048  # of a step, for activations
 #: Up to 0.5.13, for a draft that is a whole model.
 _STANDALONE_RESERVE_MIB = 6144
+_MLA_PREFILL_GRAPHS_MIB = 1536
+_MLA_PREFILL_TOKENS = 2048
+_MLA_PREFILL_TOKENS_LATER = 8192  # from 0.5.23
+_LLAMA_2_TOKENS = 4096
+_DEEPEP_PREFILL_TOKENS = 2048  # from 0.5.18
 
 
-def default_fraction(config: RunConfig, rule: Rule, target: ModelSpec, algorithm: str, total_mib: int) -> float:
-    """The default fraction for a card of `total_mib`, as nvidia-smi shows it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """For one configuration on one card, given values included."""
+
+    chunked_prefill_size: int  # by the card, -1: no chunking
+    chunk_of_worker: int  # with data-parallel attention its ranks share a chunk
+    graph_batch: int  # the largest batch of a graph for decoding
+    decode_sizes: tuple[int, ...]  # configured batches; empty: no graphs for decoding
+    prefill_sizes: tuple[int, ...] | None  # configured token counts; None: no graphs for prefill
+    fraction: float  # of `mem_fraction_static`, whether or not one is given
+
+
+def defaults(
+    config: RunConfig, version: str, rule: Rule, target: ModelSpec, algorithm: str, total_mib: int
+) -> Defaults:
+    """`total_mib`: of the card, as nvidia-smi shows it. `algorithm`: its canonical name."""
     args = {key.lstrip("-").replace("-", "_"): value for key, value in config.engine.args.items()}
-    chunk, batch = card_defaults(total_mib, config.parallel.tp_size, rule)
-    if config.memory.chunked_prefill_size is not None:
-        chunk = config.memory.chunked_prefill_size
-    if config.memory.cuda_graph_max_bs is not None:
-        batch = config.memory.cuda_graph_max_bs
-    elif rule.graph_batch_capped and config.memory.max_running_requests is not None:
-        batch = min(batch, config.memory.max_running_requests)
-    given = args.get("max_prefill_tokens")
-    whole = given if isinstance(given, int) and not isinstance(given, bool) else _MAX_PREFILL_TOKENS
-    reserved = 512 + 1.5 * max(chunk if chunk > 0 else whole, 2048)
-    if not args.get("disable_cuda_graph", False) or not rule.draft_loads_first:
-        reserved += 2 * batch  # up to 0.5.13 counted whether or not graphs are captured
-    reserved += config.parallel.tp_size * config.parallel.pp_size / 8 * 1024
-    if config.parallel.enable_dp_attention:
-        reserved += 3 * batch * config.parallel.dp_size
-        reserved += 1.5 * batch * config.parallel.dp_size if batch > 300 else 0
-    if captures_prefill(config, rule, target, args):
-        limits = [chunk, config.memory.max_total_tokens, config.memory.context_length if rule.era == "II" else None]
-        largest = min(limit for limit in limits if limit is not None)
-        reserved += 8 * len(prefill_sizes(largest))
-    if total_mib > 60 * _MIB_PER_GIB:
-        reserved = max(reserved, 10 * _MIB_PER_GIB)
-    if algorithm not in ("none", "NGRAM") and rule.speculative_reserve_mib:
-        reserved += _STANDALONE_RESERVE_MIB if algorithm == "STANDALONE" else rule.speculative_reserve_mib
-    if args.get("moe_a2a_backend") == "deepep" and rule.prefill_graphs_multimodal:
-        reserved += 2 * _MIB_PER_GIB
+    memory, parallel = config.memory, config.parallel
+    chunk, batch = card_defaults(total_mib, parallel.tp_size, rule)
+    if memory.chunked_prefill_size is not None:
+        chunk = memory.chunked_prefill_size
+    if memory.cuda_graph_max_bs is not None:
+        batch = memory.cuda_graph_max_bs
+    elif rule.graph_batch_capped and memory.max_running_requests is not None:
+        batch = min(batch, memory.max_running_requests)
+    named = _numbers(args.get("cuda_graph_bs_decode" if at_least(version, "0.5.14") else "cuda_graph_bs"))
+    if named:
+        batch = max(named)
+    padded = not args.get("disable_cuda_graph_padding", False)
+    sizes = named or decode_sizes(version, batch, speculates=algorithm != "none", padded=padded)
+    prefill: tuple[int, ...] | None = None
+    if captures_prefill(version, args, parallel, target, algorithm):
+        prefill = _prefill(config, version, target, args, chunk)
+    graphs = decodes_with_graphs(version, args)
+    shared = parallel.dp_size if parallel.enable_dp_attention else 1
+    reserved = _reserved(config, version, rule, target, algorithm, args, chunk, batch, graphs, prefill, total_mib)
     fraction = round((total_mib - reserved) / total_mib, 3)
-    return fraction * vision_factor(target) if target.multimodal else fraction
+    return Defaults(
+        chunked_prefill_size=chunk,
+        chunk_of_worker=chunk // shared if chunk > 0 else chunk,
+        graph_batch=batch,
+        decode_sizes=sizes if graphs else (),
+        prefill_sizes=prefill,
+        fraction=fraction * vision_factor(target) if _has_images(version, target, args) else fraction,
+    )
 
 
 def card_defaults(total_mib: int, tp: int, rule: Rule) -> tuple[int, int]:
@@ -71,17 +95,15 @@ def card_defaults(total_mib: int, tp: int, rule: Rule) -> tuple[int, int]:
     return 16384, 512
 
 
-def prefill_sizes(largest: int) -> list[int]:
-    """Token counts for which prefill graphs are captured."""
-    sizes = [
-        *range(4, 33, 4),
-        *range(48, 257, 16),
-        *range(288, 513, 32),
-        *range(576, 1025, 64),
-        *range(1280, 4097, 256),
-        *range(4608, largest + 1, 512),
-    ]
-    return [size for size in sizes if size <= largest]
+def decodes_with_graphs(version: str, args: Mapping[str, Any]) -> bool:
+    """Whether CUDA graphs are captured for decoding. `args`: further server flags by underscored name."""
+    if not at_least(version, "0.5.14"):
+        return not args.get("disable_cuda_graph", False)
+    chosen = args.get("cuda_graph_backend_decode")
+    if chosen is not None:
+        return bool(chosen != "disabled")
+    off = any(args.get(flag, False) for flag in ("disable_cuda_graph", "disable_decode_cuda_graph"))
+    return not off and not (args.get("disaggregation_mode") == "prefill" and at_least(version, "0.5.15"))
 
 
 def vision_factor(target: ModelSpec) -> float:
@@ -92,12 +114,99 @@ def vision_factor(target: ModelSpec) -> float:
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (complexity - 1.0)))
 
 
-def captures_prefill(config: RunConfig, rule: Rule, target: ModelSpec, args: Mapping[str, FlagValue]) -> bool:
-    """Prefill graphs: opt-in up to 0.5.8; then on, but for a growing set of exceptions, for the models here."""
-    if args.get("disable_prefill_cuda_graph") or args.get("disable_piecewise_cuda_graph"):
+def _reserved(
+    config: RunConfig,
+    version: str,
+    rule: Rule,
+    target: ModelSpec,
+    algorithm: str,
+    args: Mapping[str, Any],
+    chunk: int,
+    batch: int,
+    graphs: bool,
+    prefill: tuple[int, ...] | None,
+    total_mib: int,
+) -> float:
+    """MiB kept from the static fraction: activations of a step, graphs, and what large parallel sizes take."""
+    parallel = config.parallel
+    role = args.get("disaggregation_mode", "null") if at_least(version, "0.5.15") else "null"
+    reserved = 512 + 1.5 * _step_tokens(config, args, role, chunk, batch)
+    if role != "prefill" and (graphs or not at_least(version, "0.5.15")):
+        reserved += 2 * batch  # up to 0.5.14 counted whether or not graphs are captured
+    reserved += parallel.tp_size * parallel.pp_size / 8 * 1024
+    if parallel.enable_dp_attention and parallel.dp_size > 1 and role != "prefill":
+        reserved += 3 * batch * parallel.dp_size
+        reserved += 1.5 * batch * parallel.dp_size if batch > 300 else 0
+    if prefill is not None:
+        reserved += _for_prefill_graphs(version, target, args, prefill)
+    if total_mib > 60 * _MIB_PER_GIB:
+        reserved = max(reserved, 10 * _MIB_PER_GIB)
+    if algorithm not in ("none", "NGRAM") and rule.speculative_reserve_mib:
+        reserved += _STANDALONE_RESERVE_MIB if algorithm == "STANDALONE" else rule.speculative_reserve_mib
+    if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.15") and role != "prefill" and graphs:
+        reserved += 2 * _MIB_PER_GIB
+    return reserved
+
+
+def _step_tokens(config: RunConfig, args: Mapping[str, Any], role: str, chunk: int, batch: int) -> int:
+    """Tokens whose activations a step holds. A decode server of a pair prefills nothing."""
+    if role == "decode":
+        requests = config.memory.max_running_requests or batch or 1
+        return max(requests * (config.speculative.num_draft_tokens or 1), _LEAST_TOKENS)
+    given = args.get("max_prefill_tokens")
+    whole = given if isinstance(given, int) and not isinstance(given, bool) else _MAX_PREFILL_TOKENS
+    return max(chunk if chunk > 0 else whole, _LEAST_TOKENS)
+
+
+def _for_prefill_graphs(version: str, target: ModelSpec, args: Mapping[str, Any], sizes: tuple[int, ...]) -> float:
+    if not at_least(version, "0.5.8"):
+        given = args.get("piecewise_cuda_graph_max_tokens")
+        return (given if isinstance(given, int) else 4096) // 4
+    found = 8.0 * len(sizes)
+    if uses_mla(target) and at_least(version, "0.5.10"):
+        found = _MLA_PREFILL_GRAPHS_MIB
+    if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.18"):
+        found += _MIB_PER_GIB
+    return found
+
+
+def _prefill(
+    config: RunConfig, version: str, target: ModelSpec, args: Mapping[str, Any], chunk: int
+) -> tuple[int, ...]:
+    """Token counts of prefill graphs: up to a chunk, but no more than the pool or, from 0.5.13 to 0.5.16, a context."""
+    later = at_least(version, "0.5.14")
+    named = _numbers(args.get("cuda_graph_bs_prefill" if later else "piecewise_cuda_graph_tokens"))
+    if named:
+        return named
+    most = args.get("cuda_graph_max_bs_prefill" if later else "piecewise_cuda_graph_max_tokens")
+    if isinstance(most, int) and not isinstance(most, bool):
+        largest = most
+    else:
+        largest = chunk
+        if uses_mla(target):
+            largest = min(_MLA_PREFILL_TOKENS_LATER, chunk) if at_least(version, "0.5.23") else _MLA_PREFILL_TOKENS
+        if config.memory.max_total_tokens is not None and at_least(version, "0.5.10"):
+            largest = min(largest, config.memory.max_total_tokens)
+        if "llama-2" in config.model.lower() and at_least(version, "0.5.10"):
+            largest = min(largest, _LLAMA_2_TOKENS)
+    clamps = at_least(version, "0.5.13") and not at_least(version, "0.5.18")
+    if clamps and config.memory.context_length is not None:
+        largest = min(largest, config.memory.context_length)
+    if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.18"):
+        return in_eights(prefill_sizes(most if isinstance(most, int) else _DEEPEP_PREFILL_TOKENS))
+    return prefill_sizes(largest)
+
+
+def _has_images(version: str, target: ModelSpec, args: Mapping[str, Any]) -> bool:
+    """Whether the fraction is scaled for a vision tower that this server runs."""
+    if not target.multimodal or (at_least(version, "0.5.10") and args.get("language_only")):
         return False
-    if rule.state_dtype_default == "float32":
-        return bool(args.get("enable_piecewise_cuda_graph", False))
-    if config.parallel.enable_dp_attention or (config.parallel.pp_size > 1 and not rule.prefill_graphs_multimodal):
-        return False
-    return rule.prefill_graphs_multimodal or not (target.multimodal or target.architecture in _NO_PIECEWISE_GRAPHS)
+    if not at_least(version, "0.5.18"):
+        return True
+    return not args.get("language_model_only") and args.get("disaggregation_mode") != "decode"
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    """A flag's list of sizes; empty: not given."""
+    items = value.split() if isinstance(value, str) else value if isinstance(value, list) else [value]
+    return tuple(sorted(int(item) for item in items if not isinstance(item, bool) and str(item).isdecimal()))
