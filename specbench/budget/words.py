@@ -148,8 +148,8 @@ def _of_algorithm(case: Case) -> Iterator[str]:
         yield f"{resolved.algorithm} is an algorithm of a plug-in, sized as speculative.custom describes it."
     elif resolved.algorithm == "DDTREE":
         yield (
-            "DDTREE is in no SGLang release up to 0.5.23: it is sized as the open pull request sgl-project/sglang#29907 "
-            f"has it, by the rules of {rules}."
+            "DDTREE is in no SGLang release up to 0.5.23: it is sized as the open pull request 29907 has it, by the "
+            f"rules of {rules}."
         )
     draft = resolved.draft
     if draft is not None and not draft.is_builtin_draft and draft.state_layers:

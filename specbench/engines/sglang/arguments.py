@@ -1,7 +1,7 @@
 """Flags under `engine.args`: which belong under a key of their own, and which the prediction cannot follow.
 
 In: a configuration. Out: a ConfigError for a flag that has a key, since the prediction reads keys only; sentences for
-the rest. Silent are the flags that change no memory, and those that are followed: the switches, backends and sizes of CUDA
+the rest. Silent are the flags that change no memory, and those that are followed: switches, backends and sizes of CUDA
 graphs, max-prefill-tokens, moe-a2a-backend, disaggregation-mode (default fraction), mamba-track-interval,
 linear-attn-backend, mm-feature-transport, speculative-dflash-block-size, speculative-dspark-block-size,
 speculative-ddtree-budget, speculative-ngram-max-bfs-breadth, speculative-draft-kv-cache-dtype.
