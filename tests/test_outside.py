@@ -20,8 +20,8 @@ from specbench.budget.predict import predict
 from specbench.configuration import yamltext
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
-from specbench.engines.sglang.sizing.graph_sizes import captured_sizes, decode_sizes
 from specbench.engines.sglang.sizing.fraction import prefill_sizes
+from specbench.engines.sglang.sizing.graph_sizes import captured_sizes, decode_sizes
 from specbench.paths import DATA
 from specbench.records.record import RunRecord
 from specbench.units import GIB, Interval
@@ -41,9 +41,7 @@ def captured_up_to(requests: int, *, speculates: bool) -> tuple[int, ...]:
 def captured(row: dict[str, Any], **more: Any) -> Captured:
     """A row of data/outside.yaml; recorded ones are of Qwen3.6-27B, whose draft reads five layers."""
     sizes = row.get("sizes") or (
-        captured_up_to(row["requests"], speculates=row["family"] != "none")
-        if "requests" in row
-        else ()
+        captured_up_to(row["requests"], speculates=row["family"] != "none") if "requests" in row else ()
     )
     return Captured(
         family=row["family"],
