@@ -35,6 +35,7 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
             value=parallel.dp_size,
             reason=f"attention ranks: tp_size {parallel.tp_size} is not divisible by it",
             allowed=f"a divisor of {parallel.tp_size}",
+            engine_error="AssertionError",
         )
 
 
