@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from . import quantization
-from .architectures import HOW_TO_ADD, architecture, dflash
+from .architectures import architecture, dflash
 from .architectures.contract import Architecture
-from .architectures.pending import family_of, why
+from .architectures.pending import advice, family_of, why
 from .checkpoint import headers
 from .checkpoint.headers import Checkpoint
 from .checkpoint.loaded import Loaded, loaded
@@ -287,7 +287,7 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
         return _load(folder, name, hash(((folder / "config.json").stat().st_mtime_ns, headers.state(folder))))
     pending = family_of(name)
     if pending is not None:
-        raise SpecError(f"model: {name!r}: {why(pending)}.\n{HOW_TO_ADD}")
+        raise SpecError(f"model: {name!r}: {why(pending)}.\n{advice(pending)}")
     near = difflib.get_close_matches(name, known_models(), n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise SpecError(

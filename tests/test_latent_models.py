@@ -5,11 +5,14 @@ Figures of logs are GiB to two decimals ("GB" there), tokens and slots are exact
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specbench.budget.predict import predict
+from specbench.budget.case import over
+from specbench.budget.predict import predict, solved
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.demand import units
@@ -18,6 +21,7 @@ from specbench.engines.sglang.sizing.allocation import allocate, scratch_conv_pe
 from specbench.engines.sglang.sizing.cell import Cell
 from specbench.engines.sglang.sizing.contract import Pools
 from specbench.errors import ConfigError
+from specbench.layers import LatentAttention
 from specbench.specs import ModelSpec, load_model
 from specbench.units import GIB, MIB, Interval
 
@@ -195,6 +199,72 @@ def test_eight_ranks_of_a_kimi_k3() -> None:
     # the example divides by the 257 slots and forgets the padding one: 56.4 × 10^6 B, worth 4,080 tokens
     each = round(13.50 * GIB / 257 / 1e6, 1)
     assert (each, round(each * 1e6 / 13_824)) == (56.4, 4080)
+
+
+def left(slots: int, slot: int, tokens: int, cell_bytes: int) -> float:
+    """GiB that a pool line accounts for: what the solver had, to one token."""
+    return (slots * slot + (tokens + 0.5) * cell_bytes) / GIB
+
+
+def slots_of(model: str, version: str, left_gib: float, **more: Any) -> int:
+    """Slots by the default ratio when so much is left: nothing kept back of 1,000 GiB, so much of them free."""
+    case = config(model, version, **{"mem_fraction_static": 0.5, **more})
+    post = Interval.exact(round((500 + left_gib) * GIB))
+    return solved(case, pre_bytes=Interval.exact(1000 * GIB), post_bytes=post).span.point.pools.slots
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "slots", "tokens", "page", "era_2", "era_3"),
+    [
+        # a build with the sizing of 0.5.13 to 0.5.16: the later one, which charges the padding slot, gives one fewer
+        (LING, 1, 117, 1_226_984, 1, 117, 116),
+        (LING_TINY, 1, 614, 1_933_682, 1, 614, 614),
+        (K3, 8, 257, 1_167_552, 64, 257, 257),
+        # only with the index keys in the cell: 13,056 B and not 12,288, which gives 94
+        (FLASH_NEXT, 2, 97, 484_032, 64, 97, 97),
+    ],
+)
+def test_slots_follow_from_what_the_pools_took(
+    model: str, tp: int, slots: int, tokens: int, page: int, era_2: int, era_3: int
+) -> None:
+    """Slots and tokens of a log give what was left, and that gives the slots again by the default ratio of 0.9."""
+    fp8 = {"kv_cache_dtype": "fp8_e4m3"} if model == K3 else {}
+    strategy = {"mamba_radix_cache_strategy": "extra_buffer", "page_size": page} if page > 1 else {}
+    for version, padding, expected in (("0.5.16", 0, era_2), ("0.5.20", 1, era_3)):
+        slot, kv = units(resolved(model, version, tp=tp, **fp8))
+        reserve = 100 / 1024 if padding and load_model(model).multimodal else 0.0
+        rest = left(slots + padding, slot.charged_bytes, tokens, kv.charged_bytes) + reserve
+        assert slots_of(model, version, rest, tp=tp, **fp8, **strategy) == expected
+
+
+def gib_logged(figure: float, unsure: float = 0.005) -> Interval:
+    """A figure to two decimals; what is added up of two is twice as unsure."""
+    return Interval(round((figure - unsure) * GIB), round(figure * GIB), round((figure + unsure) * GIB))
+
+
+@pytest.mark.parametrize(("version", "fits"), [("0.5.10", True), ("0.5.16", True), ("0.5.20", False)])
+def test_tokens_of_minicpm_sala_on_the_measured_basis(version: str, fits: bool) -> None:
+    """64.60 GB free of 82.59 (with 17.99 of weights), fraction 0.84, 20 requests without a prefix cache: 6,612,763.
+
+    The build is a fork of a version before 0.5.18, by which a slot more is charged: 48 MiB are 6,144 tokens.
+    """
+    case = config(SALA, version, mem_fraction_static=0.84, max_running_requests=20, disable_radix_cache=True)
+    found = solved(case, pre_bytes=gib_logged(82.59, 0.01), post_bytes=gib_logged(64.60))
+    assert found.span.point.pools.slots == 20
+    tokens = over(found, lambda pools: pools.tokens)
+    assert tokens is not None
+    assert (tokens.low <= 6_612_763 <= tokens.high) == fits
+    assert abs(tokens.point - 6_612_763) < 500 or not fits
+
+
+def test_tokens_of_a_deepseek_v3_on_the_measured_basis() -> None:
+    """Eight ranks, fraction 0.9: 143.07 GB before the weights, 101.33 after on the rank with least (101.35 is logged
+    of one whose pool leaves 0.02 more): 2,659,072 tokens."""
+    case = config(V3, "0.5.12", tp=8, mem_fraction_static=0.9, kv_cache_dtype="fp8_e4m3", page_size=64)
+    budget = predict(case, pre_bytes=gib_logged(143.07, 0.01), post_bytes=gib_logged(101.33, 0.01))
+    found = budget.limits["kv_tokens"].value
+    assert found is not None and found.low <= 2_659_072 <= found.high
+    assert found.high - found.low < 800
 
 
 @pytest.mark.parametrize(("requests", "slots"), [(None, 69), (4, 69), (200, 69)])
@@ -444,3 +514,28 @@ def test_windows_of_kda_for_a_block_of_16(version: str, windows: int) -> None:
     dflash = {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}  # its size does not matter here
     found = resolved(KIMI, version, speculative=dflash, disable_radix_cache=True)
     assert scratch_conv_per_row(found, units(found)[0]) == windows
+
+
+def test_gigachat_is_delta_nets_with_latent_attention(tmp_path: Path) -> None:
+    """No published config is shipped: the dimensions are the defaults of SGLang's own class for it."""
+    numbers = {
+        "architectures": ["GigaChat35ForCausalLM"],
+        "num_hidden_layers": 12,
+        "num_attention_heads": 16,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+        "linear_num_value_heads": 16,
+        "linear_num_key_heads": 8,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "max_position_embeddings": 4096,
+        "full_attention_layers": [3, 7, -1],
+    }
+    (tmp_path / "config.json").write_text(json.dumps(numbers), encoding="utf-8")
+    model = load_model(tmp_path)
+    assert [isinstance(layer, LatentAttention) for layer in model.layers] == [i in (3, 7, 11) for i in range(12)]
+    assert token(model, 4) == 3 * 1152
+    # 9 × (4,096 channels × 3 × 2 B) and 9 × 16 × 128 × 128 × 4 B
+    assert (window(model, 1), state(model, 1)) == (9 * 24576, 9 * MIB)
+    assert resolved(str(tmp_path), "0.5.23").strategy == "no_buffer"  # not on the list of extra buffers

@@ -9,6 +9,7 @@ from . import (
     deepseek,
     dflash,
     falcon_h1,
+    gigachat35,
     glm5_next,
     granite_hybrid,
     jet_nemotron,
@@ -23,13 +24,7 @@ from . import (
     qwen4_exp,
 )
 from .contract import Architecture
-from .pending import PENDING, why
-
-#: Records and logs of such a model are read all the same.
-HOW_TO_ADD = (
-    "It can be run and its log diagnosed. To predict it: a file under specbench/architectures/, its name in "
-    "ARCHITECTURES there."
-)
+from .pending import NOT_SERVED, PENDING, advice, why
 
 ARCHITECTURES: dict[str, Architecture] = {
     "Qwen3_5ForConditionalGeneration": qwen3_5.ARCHITECTURE,
@@ -48,6 +43,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "DeepseekV3ForCausalLM": deepseek.ARCHITECTURE,
     "DeepseekV32ForCausalLM": deepseek.ARCHITECTURE,
     "GlmMoeDsaForCausalLM": deepseek.ARCHITECTURE,
+    "GigaChat35ForCausalLM": gigachat35.ARCHITECTURE,
     "Glm5NextForConditionalGeneration": glm5_next.ARCHITECTURE,
     "KimiK3ForConditionalGeneration": kimi_k3.ARCHITECTURE,
     "KimiLinearForCausalLM": kimi_linear.ARCHITECTURE,
@@ -66,8 +62,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 def architecture(name: str, where: str) -> Architecture:
     """The family of an architecture name. SpecError with the known names and the file to add."""
-    if name in PENDING:
-        raise SpecError(f"{where}architectures: {why(name)}.\n{HOW_TO_ADD}")
+    if name in PENDING or name in NOT_SERVED:
+        raise SpecError(f"{where}architectures: {why(name)}.\n{advice(name)}")
     if name not in ARCHITECTURES:
-        raise SpecError(f"{where}architectures: {name!r} is not known ({', '.join(ARCHITECTURES)}).\n{HOW_TO_ADD}")
+        raise SpecError(f"{where}architectures: {name!r} is not known ({', '.join(ARCHITECTURES)}).\n{advice(None)}")
     return ARCHITECTURES[name]

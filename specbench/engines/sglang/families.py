@@ -60,6 +60,7 @@ _SERVED_SINCE: dict[str, tuple[str, str]] = {
     "GlmMoeDsaForCausalLM": ("0.5.8", "0.5.10"),
     "BailingMoeV2_5ForCausalLM": ("0.5.8", "0.5.10"),
     "KimiK3ForConditionalGeneration": ("0.5.16", "0.5.18"),
+    "GigaChat35ForCausalLM": ("0.5.20", "0.5.22"),
     **dict.fromkeys(
         (
             "Glm5NextForConditionalGeneration",
