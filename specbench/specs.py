@@ -94,6 +94,10 @@ class ModelSpec:
         """Bytes on one rank; None where the family or its quantization does not tell them (`why_no_weights`)."""
         return None if self.why_no_weights and self.checkpoint is None else _weights(self, tp)
 
+    def tensors(self, tp: int) -> Iterable[Part]:
+        """What the config says is loaded on a rank, in load order; of an unknown quantization, as if of none."""
+        return _tensors(self, tp)
+
     def weights_words(self, tp: int) -> str:
         """Where the bytes come from, and how far they can be relied on."""
         return _weights_words(self, tp)

@@ -16,7 +16,9 @@ from ..engines.sglang.demand import Rest, demand, multimodal_reserve_gib, units
 from ..engines.sglang.resolve import settings
 from ..engines.sglang.sizing.contract import Demand, Rule
 from ..engines.sglang.sizing.span import Span, span
+from ..errors import SpecError
 from ..lanes import whole
+from ..parameters import parameters
 from ..specs import GpuSpec, ModelSpec
 from ..terms import LIMITS, TERMS
 from ..units import GIB, Interval
@@ -178,6 +180,18 @@ def rest_bytes(rest_gib: float) -> int:
     return whole(rest_gib * GIB)
 
 
+def _parameters(case: Case) -> dict[str, int]:
+    """Counts of the target's parameters; none where its family or config does not tell them."""
+    try:
+        counted = parameters(case.settings.target)
+    except SpecError:
+        return {}
+    if counted is None:
+        return {}
+    found = {"parameters": counted.total} | {f"parameters_{part}": n for part, n in counted.by_part.items()}
+    return found if counted.builtin_head is None else found | {"parameters_builtin_head": counted.builtin_head}
+
+
 def _details(case: Case, beside: Outside | None) -> dict[str, Interval]:
     point = case.span.point.pools
     exact = {
@@ -197,7 +211,7 @@ def _details(case: Case, beside: Outside | None) -> dict[str, Interval]:
         exact["request_table_bytes"] = allocation.request_table_bytes
         if allocation.side_state_bytes:
             exact["side_state_bytes"] = allocation.side_state_bytes
-    found = {name: Interval.exact(value) for name, value in exact.items()}
+    found = {name: Interval.exact(value) for name, value in (exact | _parameters(case)).items()}
     found["rest_bytes"] = _rest_bytes(case.start.rest)
     if beside is not None:
         found["estimated_graphs_bytes"] = beside.graphs.bytes
