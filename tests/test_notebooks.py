@@ -41,6 +41,7 @@ def test_there_are_exactly_the_four_notebooks() -> None:
         ("2_run.ipynb", ["params", *SECTIONS, "out"]),
         ("3_diagnose.ipynb", ["record"]),
         ("4_analysis.ipynb", ["records"]),
+        ("5_plan.ipynb", ["params", "want", "gpus", "keep", "draft", *SECTIONS]),
     ],
 )
 def test_the_parameters_cell_has_the_names_of_a_params_file(name: str, expected: list[str]) -> None:

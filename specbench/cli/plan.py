@@ -53,6 +53,10 @@ def plan(
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FILE", help="Write the plan's params file (YAML).")
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="PAGE", help="Write a page with the answer and its pictures (notebook 5_plan)."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 unless a plan surely reaches it (for scripts).")
     ] = False,
@@ -79,6 +83,10 @@ def plan(
     answer = search(config, wishes, gpus=gpus, keep=_kinds(keep or []), draft=draft, notes=notes)
     if write is not None:
         _write(answer, write)
+    if html is not None:
+        from ..campaign.plan_page import write_page
+
+        write_page(html, config, wishes, gpus=gpus, keep=keep or [], draft=draft)
     if json_output:
         import json
 
@@ -93,6 +101,8 @@ def plan(
         render(answer, Console())
         if write is not None and answer.best is not None:
             typer.echo(f"params file: {write}")
+        if html is not None:
+            typer.echo(f"page: {html}")
     if strict and (answer.best is None or answer.best.certainty != "sure"):
         raise typer.Exit(1)
 

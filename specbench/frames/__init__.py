@@ -5,11 +5,13 @@ from __future__ import annotations
 from .columns import COLUMNS, Column
 from .grids import gib_curve, grid, knobs, what_fits
 from .memory import limit_curve, limit_curve_of, limits, memory, predicted_waterfall, runs, waterfall
+from .plans import asked_here, plan_curve, plan_region, wished_here
 from .serving import gpu, latency, requests, timeline
 
 __all__ = [
     "COLUMNS",
     "Column",
+    "asked_here",
     "gib_curve",
     "gpu",
     "grid",
@@ -19,10 +21,13 @@ __all__ = [
     "limit_curve_of",
     "limits",
     "memory",
+    "plan_curve",
+    "plan_region",
     "predicted_waterfall",
     "requests",
     "runs",
     "timeline",
     "waterfall",
     "what_fits",
+    "wished_here",
 ]

@@ -6,7 +6,7 @@ reaches is passed over; all others are gone through to the end, so that "none re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ from .screen import (
 )
 from .types import Answer, Certainty, Failure, Most, Plan, Size
 from .wished import asking, on_ranks, with_wishes
-from .wishes import Wishes
+from .wishes import Wishes, of_mapping
 
 #: Plans of one number of ranks that are enough; the search of a size ends with them.
 MOST_PLANS = 8
@@ -48,7 +48,7 @@ _MOST_REQUESTS = 4096
 
 def plan(
     config: RunConfig,
-    wishes: Wishes,
+    want: Wishes | Mapping[str, Any],
     *,
     gpus: int | None = None,
     keep: Iterable[str] = (),
@@ -60,6 +60,7 @@ def plan(
 
     ConfigError or SpecError (two lines) when the configuration cannot be sized at all, or the wishes contradict it.
     """
+    wishes = want if isinstance(want, Wishes) else of_mapping(want)
     base = with_wishes(config, wishes, draft)
     there = config.gpu.count if gpus is None else gpus
     every = sorted({*TP_SIZES, config.parallel.tp_size})

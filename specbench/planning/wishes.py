@@ -63,6 +63,13 @@ class Wishes:
         return least if self.context is None else requests * self.context
 
     @property
+    def mapping(self) -> dict[str, Any]:
+        """What is wished, by the names of the wishes: `of_mapping` reads it back equal."""
+        found = {name: getattr(self, name) for name in MEANINGS if name not in ("slack_gib", "prefix_cache")}
+        found |= {"prefix_cache": self.prefix_cache or None, "slack_gib": self.slack_bytes / GIB}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
     def words(self) -> str:
         """'8 requests at once, each of 32,768 tokens (262,144 KV tokens together)'."""
         wanted = self.running_requests

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .campaign import campaign, runs_table, runs_verdict
 from .course import course
 from .findings import findings, unread_lines
+from .plan import plan_alternatives, plan_answer, plan_failures, plan_sizes, plan_verdict
 from .predict import budget, budget_verdict, configuration, what_if
 from .reconciliation import reconciliation, reconciliation_verdict
 from .run import headline, notes, overview, served_table
@@ -30,6 +31,11 @@ __all__ = [
     "notes",
     "opening",
     "overview",
+    "plan_alternatives",
+    "plan_answer",
+    "plan_failures",
+    "plan_sizes",
+    "plan_verdict",
     "reconciliation",
     "reconciliation_verdict",
     "runs_table",

@@ -37,7 +37,7 @@ _OWN_KERNEL: Mapping[str, str | None] = {
 }
 #: sun_path holds 108 bytes on Linux, 104 on macOS, the final zero included.
 _MAX_SOCKET_PATH = 103
-NAMES = ("1_predict.ipynb", "2_run.ipynb", "3_diagnose.ipynb", "4_analysis.ipynb")
+NAMES = ("1_predict.ipynb", "2_run.ipynb", "3_diagnose.ipynb", "4_analysis.ipynb", "5_plan.ipynb")
 
 
 def source(name: str) -> Path:

@@ -1,0 +1,73 @@
+"""What a notebook and a page show of a plan: the same figures, everything escaped; and the frames of its pictures."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from specbench import frames, show
+from specbench.params import load_run
+from specbench.planning.search import plan
+from specbench.planning.types import Answer
+from specbench.planning.wishes import of_mapping, parse
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@functools.cache
+def answer(params: str = "story/tp1-8", requests: int = 8, context: int | None = None) -> Answer:
+    return plan(load_run(f"params/{params}.yaml"), {"running_requests": requests, "context": context})
+
+
+def test_the_verdict_has_whole_numbers_of_every_number_of_ranks() -> None:
+    lines = str(show.plan_verdict(answer())).splitlines()
+    assert lines[0] == "predicted for 8 requests at once"
+    assert [line.split()[0] for line in lines[3:]] == ["TP1", "TP2", "TP4", "TP8"]
+    assert "mem_fraction_static 0.89" in lines[3] and lines[3].endswith("4 / 5 / 11")
+
+
+def test_the_answer_names_flags_and_the_whole_command() -> None:
+    shown = show.plan_answer(answer())
+    assert "Yes: 8 requests at once, on 1 × RTX PRO 6000 (TP1): set mem_fraction_static 0.89." in shown.text
+    assert "- --mem-fraction-static 0.75\n+ --mem-fraction-static 0.89" in shown.text
+    assert 'class="verdict served"' in shown.html and "python -m sglang.launch_server" in shown.html
+    assert "--mamba-ssm-dtype bfloat16" in show.plan_alternatives(answer()).html
+    assert "accuracy of the state" in show.plan_alternatives(answer()).text
+    assert "2 state slots are fewer than the 4 of one request" in show.plan_failures(answer()).text
+    assert "more cards than there are" in show.plan_sizes(answer()).html
+
+
+def test_what_comes_from_outside_is_escaped() -> None:
+    config = load_run("params/story/tp1-4.yaml").replace({"engine.args": {"served-model-name": HOSTILE}})
+    found = plan(config, {"running_requests": 4})
+    for shown in (show.plan_answer(found), show.plan_sizes(found), show.plan_alternatives(found)):
+        assert "<script>" not in shown.html
+    assert "&lt;script&gt;" in show.plan_answer(found).html
+
+
+def test_curves_have_the_given_settings_and_the_plan() -> None:
+    """As given 7 requests leave 8 slots and 8 do not start; with a fraction of 0.89 8 do."""
+    rows = frames.plan_curve(answer())
+    assert list(rows["setting"].unique()) == ["as given, TP1", "the plan, TP1"]
+    at = rows.set_index(["setting", "asked_requests"])
+    assert at.loc[("as given, TP1", 7), "state_slots"] == 8
+    assert at.loc[("as given, TP1", 8), "verdict"] == "refused"
+    assert (at.loc[("the plan, TP1", 8), "running_requests"], rows["asked_requests"].max()) == (8, 16)
+    assert frames.asked_here(answer()) == 8
+
+
+def test_the_region_is_up_to_the_models_own_context_on_every_number_of_ranks() -> None:
+    found = answer("story/tp2-8-0516", context=32_768)
+    rows = frames.plan_region(found)
+    assert list(rows["setting"].unique()) == [f"as given, TP{size}" for size in (1, 2, 4, 8)]
+    assert set(rows["context_len"]) == {262_144}
+    assert frames.wished_here(found) == (8, 32_768) and frames.wished_here(answer()) is None
+    # 749,416 tokens // 8: what each of 8 requests can have on two cards
+    two = rows[(rows["setting"] == "as given, TP2") & (rows["asked_requests"] == 8)]
+    assert two["tokens_per_request"].tolist() == [93_677]
+
+
+@pytest.mark.parametrize("texts", [["running_requests=8", "context=32768", "prefix_cache=true", "slack_gib=3.5"], []])
+def test_wishes_as_a_mapping_read_back_equal(texts: list[str]) -> None:
+    assert of_mapping(parse(texts).mapping) == parse(texts)
