@@ -334,7 +334,7 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         or config.text_or("dtype", None)
         or config.text_or("torch_dtype", "bfloat16")
         or "",
-        ssm_dtype=text.text_or("mamba_ssm_dtype", None),
+        ssm_dtype=text.text_or("mamba_ssm_dtype", None) if family.reads_state_dtype else None,
         multimodal=vision is not None,
         vision_layers=_first(vision, "num_hidden_layers", "vt_num_hidden_layers"),
         vision_hidden=_first(vision, "hidden_size", "vt_hidden_size"),

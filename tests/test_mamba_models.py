@@ -10,6 +10,7 @@ import pytest
 
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
+from specbench.engines.sglang.checks import models
 from specbench.engines.sglang.sizing.cell import stage_layers
 from specbench.errors import SpecError
 from specbench.layers import NOTHING, FullAttention, Mamba2, Together, UnevenSplitError, parts
@@ -239,6 +240,106 @@ def test_the_head_of_super_is_one_attention_layer_and_its_experts() -> None:
     experts = 512 * 2 * 2_688 * 1_024 + 2 * 5_376 * h + 2 * 1_024 * h + 512 * h + 512
     assert count == 2 * vocabulary * h + attention + experts + 2 * h * h + 5 * h  # 5 norms
     assert load_model(NANO).builtin_draft() is None
+
+
+# ── what versions refuse ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def asked(model: str, version: str, **sections: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "name": "asked",
+            "engine": {"version": version, "args": sections.pop("args", {})},
+            "model": model,
+            "gpu": {"name": "h200"},
+            "memory": {"mem_fraction_static": 0.8, "max_running_requests": 8, **sections.pop("memory", {})},
+            **sections,
+        }
+    )
+
+
+TRITON = {"args": {"attention-backend": "triton"}}
+EXTRA = {"memory": {"mamba_radix_cache_strategy": "extra_buffer"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "sections", "error"),
+    [
+        # As the recording nemo_nano_r32 ends.
+        (
+            *(NANO, "0.5.16", TRITON),
+            (
+                "AssertionError: NemotronHForCausalLM does not support triton attention backend,as the first layer "
+                "might not be an attention layer"
+            ),
+        ),
+        (NANO, "0.5.20", TRITON, None),
+        (
+            *(LFM2, "0.5.23", TRITON),
+            (
+                "AssertionError: Lfm2ForCausalLM does not support triton attention backend, as the first layer "
+                "might not be an attention layer"
+            ),
+        ),
+        (LFM2_MOE, "0.5.16", TRITON, None),
+        (FALCON, "0.5.16", TRITON, None),
+        (NANO, "0.5.12", EXTRA, "AssertionError: mamba extra_buffer is not supported for NemotronHForCausalLM model"),
+        (NANO, "0.5.13", EXTRA, None),
+        (LFM2, "0.5.16", EXTRA, "AssertionError: extra_buffer is not supported for Lfm2ForCausalLM; use no_buffer."),
+        (FALCON, "0.5.16", EXTRA, None),
+        (
+            *(JET, "0.5.16", {}),
+            "TypeError: JetNemotronDecoderLayer.__init__() got an unexpected keyword argument 'start_layer'",
+        ),
+        (JET, "0.5.23", {}, None),
+        (SUPER, "0.5.16", {"speculative": {"algorithm": "NEXTN"}}, None),
+        (
+            *(NANO, "0.5.16", {"speculative": {"algorithm": "DFLASH"}}),
+            (
+                "ValueError: Model NemotronHForCausalLM implements neither set_dspark_layers_to_capture nor "
+                "set_dflash_layers_to_capture, one of which is required for DFLASH/DSPARK."
+            ),
+        ),
+        (
+            *(SMALL, "0.5.16", {"speculative": {"algorithm": "EAGLE"}}),
+            "AttributeError: 'GraniteMoeHybridForCausalLM' object has no attribute 'get_embed_and_head'",
+        ),
+        (MICRO, "0.5.23", {"speculative": {"algorithm": "NGRAM"}}, None),
+    ],
+)
+def test_what_a_version_refuses_of_a_family(
+    model: str, version: str, sections: dict[str, Any], error: str | None
+) -> None:
+    config = asked(model, version, **{key: dict(value) for key, value in sections.items()})
+    found = list(models.refusals(config, version, load_model(model)))
+    assert [refusal.engine_error for refusal in found] == ([] if error is None else [error])
+
+
+def test_what_is_allowed_instead_is_what_the_version_has() -> None:
+    def allowed(version: str) -> str:
+        config = asked(NANO, version, speculative={"algorithm": "EAGLE3"})
+        return next(iter(models.refusals(config, version, load_model(NANO)))).allowed
+
+    assert allowed("0.5.12") == "none, EAGLE, NEXTN, STANDALONE, NGRAM, FROZEN_KV_MTP"
+    assert allowed("0.5.20") == "none, EAGLE, NEXTN, STANDALONE, NGRAM, DFLASH, FROZEN_KV_MTP, DSPARK, UNO"
+
+
+@pytest.mark.parametrize(("version", "ends"), [("0.5.12", True), ("0.5.16", True), ("0.5.18", False)])
+def test_granite_dies_of_triton_attention_after_its_pools_stand(version: str, ends: bool) -> None:
+    found = predict(asked(MICRO, version, **TRITON))
+    assert (found.fault is not None) == ends
+    assert found.limits["state_slots"].value is not None
+    assert ("layer 0" in (found.fault or "")) == ends
+
+
+def test_granite_reads_no_state_type_of_its_config(tmp_path: Path) -> None:
+    for name, kept in ((MICRO, None), (NANO_9B, "bfloat16")):
+        config = json.loads((load_model(name).folder / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(config | {"mamba_ssm_dtype": "bfloat16"}))
+        assert load_model(tmp_path).ssm_dtype == kept
+    # what Nemotron's own configurations say is another key, which no version reads
+    assert load_model(NANO).config.text("mamba_ssm_cache_dtype") == "float32"
+    assert load_model(NANO).ssm_dtype is None
 
 
 # ── mistakes ─────────────────────────────────────────────────────────────────────────────────────────────────────────

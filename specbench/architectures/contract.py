@@ -17,9 +17,12 @@ class Architecture:
 
     family: str
     text: Callable[[HfConfig], HfConfig]
-    layers: Callable[[HfConfig], tuple[Layer, ...]]  # decoder layers that keep something per token or per request
+    layers: Callable[
+        [HfConfig], tuple[Layer, ...]
+    ]  # all decoder layers, in order; `Together` where one keeps several things or none
     tensors: Callable[[HfConfig, int], Iterable[Part]]  # (config, tp): everything loaded on one rank, in load order
     draft_layers: Callable[[HfConfig], tuple[Layer, ...]] | None = None  # of the built-in multi-token head, if any
     draft_tensors: Callable[[HfConfig, int], Iterable[Part]] | None = None
     tensors_unknown: str = ""  # why the config does not tell the weights, a clause; empty: it does
     side_state: Callable[[HfConfig], SideState | None] | None = None  # beside the recurrent state of a slot
+    reads_state_dtype: bool = True  # whether SGLang reads `mamba_ssm_dtype` of the configuration for this family

@@ -77,4 +77,4 @@ def _feed_forward(sizes: blocks.Sizes, config: HfConfig) -> Iterator[Part]:
         yield from blocks.mlp(sizes, shared, "shared_mlp")
 
 
-ARCHITECTURE = Architecture(family="granite_hybrid", text=text, layers=layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="granite_hybrid", text=text, layers=layers, tensors=tensors, reads_state_dtype=False)

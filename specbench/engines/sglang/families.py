@@ -8,6 +8,7 @@ Sources: server_args.py up to 0.5.15, arg_groups/ (overrides.py, speculative_hoo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from ...layers import IndexedAttention, LatentAttention
 from ...specs import ModelSpec
@@ -59,6 +60,10 @@ _NO_RADIX_CACHE_SINCE: dict[str, str] = {"MiniCPMSALAForCausalLM": "0.5.20"}
 _SERVED_SINCE: dict[str, tuple[str, str]] = {
     "GlmMoeDsaForCausalLM": ("0.5.8", "0.5.10"),
     "BailingMoeV2_5ForCausalLM": ("0.5.8", "0.5.10"),
+    **dict.fromkeys(
+        ("GraniteMoeHybridForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"),
+        ("0.5.8", "0.5.10"),
+    ),
     "KimiK3ForConditionalGeneration": ("0.5.16", "0.5.18"),
     "GigaChat35ForCausalLM": ("0.5.20", "0.5.22"),
     **dict.fromkeys(
@@ -72,6 +77,47 @@ _SERVED_SINCE: dict[str, tuple[str, str]] = {
     ),
 }
 
+#: Architecture -> versions from and until which its class cannot be built, and how that ends. (Jet-Nemotron: seen with
+#: 0.5.16; models/qwen2.py passes what models/jet_nemotron.py takes only from 0.5.22.)
+_BROKEN: dict[str, tuple[str, str, str]] = {
+    "JetNemotronForCausalLM": (
+        "0.5.13",
+        "0.5.22",
+        "TypeError: JetNemotronDecoderLayer.__init__() got an unexpected keyword argument 'start_layer'",
+    ),
+}
+
+#: Architecture -> first version that takes extra_buffer when it is asked for, and first that no more does; None: none.
+_TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
+    **dict.fromkeys(
+        ("NemotronHForCausalLM", "FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM"),
+        ("0.5.13", None),
+    ),
+    "JetNemotronForCausalLM": ("0.5.13", "0.5.14"),
+    "Lfm2ForCausalLM": (None, None),
+    "Lfm2MoeForCausalLM": (None, None),
+}
+
+#: Architecture -> versions from and until which --attention-backend triton does not work, and whether an assertion says
+#: so. Without one the server dies as the backend reads layer 0, which has no KV (layers/attention/triton_backend.py).
+_NO_TRITON_ATTENTION: dict[str, tuple[tuple[str, str | None, bool], ...]] = {
+    "NemotronHForCausalLM": (("0.5.8", "0.5.20", True),),
+    "Lfm2ForCausalLM": (("0.5.10", None, True),),
+    "Lfm2MoeForCausalLM": (("0.5.10", "0.5.18", False), ("0.5.18", None, True)),
+    "GraniteMoeHybridForCausalLM": (("0.5.10", "0.5.18", False),),
+}
+
+#: Architecture -> first version in which it hands over its embedding and head (EAGLE, NEXTN), hidden states of its
+#: layers to an EAGLE3 draft, and to a DFLASH or DSPARK draft; None: in none up to 0.5.23.
+_FEEDS_DRAFTS: dict[str, tuple[str | None, str | None, str | None]] = {
+    "NemotronHForCausalLM": ("0.5.6", None, "0.5.20"),
+    "FalconH1ForCausalLM": ("0.5.6", None, None),
+    "GraniteMoeHybridForCausalLM": (None, None, None),
+    "Lfm2ForCausalLM": (None, None, "0.5.20"),
+    "Lfm2MoeForCausalLM": (None, None, "0.5.20"),
+    "JetNemotronForCausalLM": (None, None, None),
+}
+
 _PAGE = 64  # tokens of a page that sparse attention works in
 _BLACKWELL = ("b200", "b300", "gb", "rtx-pro-6000", "rtx-50")  # compute capability 10 and more
 
@@ -79,6 +125,33 @@ _BLACKWELL = ("b200", "b300", "gb", "rtx-pro-6000", "rtx-50")  # compute capabil
 def supports_extra_buffers(architecture: str, version: str) -> bool:
     """Whether `auto` may become extra_buffer for this architecture."""
     since = _EXTRA_BUFFERS_SINCE.get(architecture)
+    return since is not None and at_least(version, since)
+
+
+def takes_extra_buffers(architecture: str, version: str) -> bool:
+    """Whether extra_buffer may be asked for. Of architectures that are not listed nothing is known against it."""
+    if architecture not in _TAKES_EXTRA_BUFFERS:
+        return True
+    since, until = _TAKES_EXTRA_BUFFERS[architecture]
+    return since is not None and at_least(version, since) and (until is None or not at_least(version, until))
+
+
+def refuses_triton_attention(architecture: str, version: str) -> Literal["asserts", "dies"] | None:
+    """How a server with --attention-backend triton ends; None: it works, as far as is known."""
+    for since, until, asserts in _NO_TRITON_ATTENTION.get(architecture, ()):
+        if at_least(version, since) and (until is None or not at_least(version, until)):
+            return "asserts" if asserts else "dies"
+    return None
+
+
+Feed = Literal["embedding", "eagle3", "block"]
+
+
+def feeds_draft(architecture: str, version: str, feed: Feed) -> bool:
+    """Whether the model has what a draft of the kind asks of its target. True for architectures that are not listed."""
+    if architecture not in _FEEDS_DRAFTS:
+        return True
+    since = _FEEDS_DRAFTS[architecture][("embedding", "eagle3", "block").index(feed)]
     return since is not None and at_least(version, since)
 
 
@@ -104,6 +177,14 @@ def not_served(architecture: str, version: str) -> str | None:
     """The first version read that serves an architecture which `version` lacks; None: nothing is known against it."""
     known = _SERVED_SINCE.get(architecture)
     return known[1] if known is not None and at_least(known[0], version) else None
+
+
+def broken(architecture: str, version: str) -> tuple[str, str] | None:
+    """How a start ends with an architecture that the version names but cannot build, and the version that can again."""
+    if architecture not in _BROKEN:
+        return None
+    since, until, error = _BROKEN[architecture]
+    return (error, until) if at_least(version, since) and not at_least(version, until) else None
 
 
 def fixed_page_size(target: ModelSpec, rule: Rule) -> int | None:

@@ -34,7 +34,7 @@ def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
     except SpecbenchError:
         return found
     draft = _draft(config, target)
-    found.extend(models.refusals(version, target))
+    found.extend(models.refusals(config, version, target))
     found.extend(parallelism.of_models(config, target, draft))
     found.extend(acceptance.of_models(config, target, draft))
     found.extend(lengths.context(config, target))
