@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from . import quantization
-from .architectures import architecture, dflash
+from .architectures import architecture
 from .architectures.contract import Architecture
 from .architectures.pending import advice, family_of, why
 from .checkpoint import headers
@@ -68,7 +68,7 @@ class ModelSpec:
     quantization: str | None  # method of a quantized checkpoint, as its config names it
     fp8_kv_of: str | None  # the checkpoint asks for KV in fp8: its method as SGLang calls it (modelopt_fp4)
     why_no_weights: str  # what of family or quantization is not known; empty: the config tells the weights
-    block_size: int | None  # DFlash drafts: tokens of a block
+    block_size: int | None  # block drafts: tokens of a block (DSpark: the drafted ones alone)
     trained_on_layers: int | None  # DFlash drafts: layers of the target
     config: HfConfig
     family: Architecture
@@ -342,7 +342,7 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         checkpoint=headers.read(folder),
         fp8_kv_of=recipe.method if recipe is not None and recipe.fp8_kv_cache else None,
         why_no_weights=why_no_weights,
-        block_size=dflash.block_size(config) if family is dflash.ARCHITECTURE else None,
+        block_size=family.block_size(config) if family.block_size is not None else None,
         trained_on_layers=config.integer("num_target_layers") if "num_target_layers" in config.data else None,
         config=config,
         family=family,

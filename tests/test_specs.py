@@ -476,3 +476,25 @@ def test_a_name_that_can_be_no_path_is_a_short_message(name: str) -> None:
         load_model(name)
     assert "is neither shipped nor a folder with a config.json" in str(caught.value)
     assert len(str(caught.value)) < 900
+
+
+@pytest.mark.parametrize(
+    ("draft", "tp", "itemsize", "tokens", "k_gib"),
+    [
+        ("z-lab/Qwen3.8-27B-DFlash2", 1, 1, 270_000, 1.29),  # public logs, a size of K per rank each
+        ("z-lab/Qwen3.8-27B-DFlash2", 2, 1, 454_112, 1.08),
+        ("z-lab/Qwen3.5-DFlash-b16", 1, 2, 295_950, 3.39),
+    ],
+)
+def test_reconstructed_drafts_make_the_pools_of_public_logs(
+    draft: str, tp: int, itemsize: int, tokens: int, k_gib: float
+) -> None:
+    layers = load_model(draft).attention_layers
+    both = tokens * sum(layer.bytes_per_token(tp, itemsize) for layer in layers)
+    assert round(both / 2 / 2**30, 2) == k_gib
+
+
+def test_the_block_of_a_dspark_draft_is_what_it_drafts() -> None:
+    draft = load_model("RadixArk/Kimi-K3-DSpark")
+    assert draft.block_size == 7
+    assert draft.weights_bytes(16) is None and "Markov" in draft.why_no_weights

@@ -62,6 +62,12 @@ def test_widths(name: str, keys: dict[str, int], args: dict[str, Any], width: in
     assert (shape.verify_width, shape.topk, shape.longest_accept) == (width, topk, accept)
 
 
+def test_dspark_verifies_the_anchor_beside_the_block() -> None:
+    draft = load_model("RadixArk/Kimi-K3-DSpark")
+    shape = speculative.get("DSPARK").shape(SpeculativeSection(algorithm="DSPARK"), TARGET, draft, {})
+    assert (shape.verify_width, shape.longest_accept) == (8, 8)
+
+
 def test_dspark_without_a_word_drafts_seven() -> None:
     shape = speculative.get("DSPARK").shape(SpeculativeSection(algorithm="DSPARK"), TARGET, None, {})
     assert shape.verify_width == 7 + 1

@@ -26,3 +26,4 @@ class Architecture:
     tensors_unknown: str = ""  # why the config does not tell the weights, a clause; empty: it does
     side_state: Callable[[HfConfig], SideState | None] | None = None  # beside the recurrent state of a slot
     reads_state_dtype: bool = True  # whether SGLang reads `mamba_ssm_dtype` of the configuration for this family
+    block_size: Callable[[HfConfig], int | None] | None = None  # of a block draft: tokens of a block, as configured

@@ -1,7 +1,8 @@
 """DFlash drafts: a few decoder layers without embedding or head, fed with hidden states of some target layers.
 
-Shapes from SGLang 0.5.16, models/dflash.py. Sliding-window layers keep as many tokens as full ones: SGLang gives the
-draft's pool the target's token count whatever the window.
+DFlash2 adds a candidate selector and convolutions, whose ranks its config tells and whose tensors are not modelled.
+Shapes from SGLang 0.5.16 and 0.5.23, models/dflash.py. Sliding-window layers keep as many tokens as full ones: SGLang
+gives the draft's pool the target's token count whatever the window.
 """
 
 from __future__ import annotations
@@ -53,4 +54,12 @@ def block_size(config: HfConfig) -> int | None:
     return inner or config.integer_or("block_size", 0) or None
 
 
-ARCHITECTURE = Architecture(family="dflash", text=text, layers=layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="dflash", text=text, layers=layers, tensors=tensors, block_size=block_size)
+SELECTOR = Architecture(
+    family="dflash2",
+    text=text,
+    layers=layers,
+    tensors=tensors,
+    tensors_unknown="the candidate selector and the convolutions of a DFlash2 draft are not modelled",
+    block_size=block_size,
+)
