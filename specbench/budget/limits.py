@@ -105,14 +105,14 @@ def _bound_by_tokens(resolved: Settings, wanted: Demand, tokens: int | None) -> 
 
 def _slot_formula(case: Case) -> tuple[str, str]:
     wanted, resolved = case.demand, case.settings
-    left, slot = f"{case.span.point.rest_gib:z.4f} GiB", f"{wanted.slot_bytes:,} B"
+    left, slot = f"{case.span.point.rest_gib:z.4f} GiB", f"{wanted.slot_bytes + wanted.ring_slot_bytes:,} B"
     slots = case.span.point.pools.slots
     if wanted.explicit_slots is not None and not (wanted.radix and resolved.rule.scratch_per_slot):
         return "--max-mamba-cache-size", f"{wanted.explicit_slots} // {wanted.attention_dp} = {slots}"
     if not wanted.radix and wanted.requests is not None:
         return "one per asked request, as there is no radix cache", str(slots)
     share = f"× {wanted.ratio:g} / (1 + {wanted.ratio:g})"
-    width, per_request = wanted.draft_tokens, wanted.slots_per_request
+    width, per_request = wanted.scratch_tokens, wanted.slots_per_request
     if not width:
         pad = " less one padding slot" if resolved.rule.charges_padding else ""
         return f"ratio's share of the rest // slot bytes{pad}", f"{left} {share} // {slot}{pad} = {slots}"

@@ -202,15 +202,15 @@ def _details(case: Case, beside: Outside | None) -> dict[str, Interval]:
         "draft_cell_bytes": case.cell.draft_bytes,
         "charged_cell_bytes": case.demand.cell_bytes,
         "draft_tokens": case.demand.draft_tokens,
-        "scratch_per_request_bytes": case.demand.slot_bytes * case.demand.draft_tokens,
+        "scratch_per_request_bytes": case.demand.slot_bytes * case.demand.scratch_tokens,
         "scratch_charged_bytes": point.scratch_charged_bytes,
     }
     if point.allocated:
         allocation = case.allocation(point)
         exact["padding_bytes"] = allocation.padding_bytes
         exact["request_table_bytes"] = allocation.request_table_bytes
-        if allocation.side_state_bytes:
-            exact["side_state_bytes"] = allocation.side_state_bytes
+        extras = {"side_state_bytes": allocation.side_state_bytes, "ring_bytes": allocation.ring_bytes}
+        exact.update({name: value for name, value in extras.items() if value})
     found = {name: Interval.exact(value) for name, value in (exact | _parameters(case)).items()}
     found["rest_bytes"] = _rest_bytes(case.start.rest)
     if beside is not None:

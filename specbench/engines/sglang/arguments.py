@@ -4,7 +4,8 @@ In: a configuration. Out: a ConfigError for a flag that has a key, since the pre
 the rest. Silent are the flags that change no memory, and those that are followed: switches, backends and sizes of CUDA
 graphs, max-prefill-tokens, moe-a2a-backend, disaggregation-mode (default fraction), mamba-track-interval,
 linear-attn-backend, mm-feature-transport, speculative-dflash-block-size, speculative-dspark-block-size,
-speculative-ddtree-budget, speculative-ngram-max-bfs-breadth, speculative-draft-kv-cache-dtype.
+speculative-ddtree-budget, speculative-ngram-max-bfs-breadth, speculative-draft-kv-cache-dtype, dsa-*-backend,
+enable-linear-replayssm-spec where it reaches the model, linear-replayssm-cache-len.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ...configuration.config import EngineSection, RunConfig
 from ...errors import ConfigError
 from ...specs import ModelSpec
 from ...versions import at_least, version_key
+from .families import keeps_rings
 from .flags import facts_version, key_of_flag, released_flags, whole_flag
+from .sizing import rule_for
 
 #: Keys of ours that are no memory: the address and the model.
 _ELSEWHERE = {"model-path": "model", "model": "model", "host": "engine.host", "port": "engine.port"}
@@ -130,6 +133,9 @@ def _changed(config: RunConfig, target: ModelSpec, flag: str, value: Any) -> str
         return None
     if flag == "device" and value == config.gpu.name:  # gpu.name: cpu
         return None
+    if flag == "enable-linear-replayssm-spec":
+        version = facts_version(config.engine)
+        return None if keeps_rings(target, rule_for(version), version) else _STATE
     if flag == "quantization" and value == target.quantization:
         return None
     if flag in _DEFAULT_FRACTION and config.memory.mem_fraction_static is None:

@@ -12,6 +12,7 @@ from .resolve import DEFAULT_RATIO, Settings, server_args
 from .sizing import cell as cells
 from .sizing.cell import Cell, Slot
 from .sizing.contract import Demand
+from .sizing.rings import rings
 
 _PARTITION = "SGLANG_PP_LAYER_PARTITION"
 _VLM_CACHE_MIB = 100
@@ -76,7 +77,7 @@ def stage_partition(settings: Settings) -> tuple[int, ...] | None:
 
 
 def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:
-    memory = settings.config.memory
+    memory, kept = settings.config.memory, rings(settings, slot.mine)
     return Demand(
         slot_bytes=slot.charged_bytes,
         cell_bytes=cell.charged_bytes,
@@ -91,6 +92,9 @@ def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:
         max_total_tokens=memory.max_total_tokens,
         page_size=settings.page_size,
         context_len=settings.context_len,
+        keeps_states=kept is None,
+        ring_slot_bytes=kept.slot_bytes if kept is not None else 0,
+        ring_row_bytes=kept.row_bytes if kept is not None else 0,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from ...layers import IndexedAttention, LatentAttention
+from ...layers import GatedDeltaNet, IndexedAttention, KimiDelta, LatentAttention
 from ...specs import ModelSpec
 from ...versions import at_least
 from .sizing.contract import Rule
@@ -118,6 +118,9 @@ _FEEDS_DRAFTS: dict[str, tuple[str | None, str | None, str | None]] = {
     "JetNemotronForCausalLM": (None, None, None),
 }
 
+#: Architectures whose KDA layers may keep rings of inputs from 0.5.18 on; all from 0.5.22.
+_RINGS_FIRST = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
+
 _PAGE = 64  # tokens of a page that sparse attention works in
 _BLACKWELL = ("b200", "b300", "gb", "rtx-pro-6000", "rtx-50")  # compute capability 10 and more
 
@@ -171,6 +174,14 @@ def disables_radix_cache(architecture: str, version: str) -> bool:
     """Whether the engine turns the prefix cache off by itself."""
     since = _NO_RADIX_CACHE_SINCE.get(architecture)
     return since is not None and at_least(version, since)
+
+
+def keeps_rings(target: ModelSpec, rule: Rule, version: str) -> bool:
+    """Whether --enable-linear-replayssm-spec reaches the linear layers of a model: one kind of delta rule in all."""
+    kinds = {type(layer) for layer in target.state_layers}
+    if rule.rings == "none" or kinds not in ({GatedDeltaNet}, {KimiDelta}):
+        return False
+    return kinds == {GatedDeltaNet} or at_least(version, "0.5.22") or target.architecture in _RINGS_FIRST
 
 
 def not_served(architecture: str, version: str) -> str | None:

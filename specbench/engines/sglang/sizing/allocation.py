@@ -13,6 +13,7 @@ from ....terms import Term
 from ..resolve import Settings
 from .cell import Cell, Slot
 from .contract import Pools
+from .rings import Rings, rings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,12 @@ class Allocation:
     padding_bytes: int  # padding slot and padding row, part of the shares
     request_table_bytes: int  # req_to_token, in no term
     side_state_bytes: int  # beside the recurrent state, in no term and in no line of the log
+    ring_bytes: int  # rings of inputs that stand for scratch, in no term
 
     @property
     def total_bytes(self) -> int:
-        return sum(share.bytes for share in self.shares.values()) + self.request_table_bytes + self.side_state_bytes
+        beside = self.request_table_bytes + self.side_state_bytes + self.ring_bytes
+        return sum(share.bytes for share in self.shares.values()) + beside
 
 
 def scratch_rows(settings: Settings, pools: Pools) -> int:
@@ -71,7 +74,7 @@ def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Alloca
             numbers=f"{sum_text} × {cell.draft_bytes:,} B = {tokens * cell.draft_bytes:,} B",
         ),
     }
-    padding = 0
+    padding, kept = 0, rings(settings, slot.mine)
     if slot.layers:
         rows = pools.slots + 1
         shares["state_conv"] = _rows("slots", pools.slots, slot.conv_bytes, f"{slot.layers} convolution windows")
@@ -85,19 +88,29 @@ def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Alloca
             kind = "slots" if settings.rule.scratch_per_slot else "running requests"
             conv = scratch_conv_per_row(settings, slot)
             how = "overlapping columns" if dedups_conv(settings, slot) else "whole windows"
-            shares["scratch_ssm"] = _rows(
-                kind, rows - 1, width * slot.ssm_bytes, f"{slot.layers} recurrent states of each of {width} tokens"
+            states = width * slot.ssm_bytes if kept is None else 0
+            shares["scratch_ssm"] = (
+                _rows(kind, rows - 1, states, f"{slot.layers} recurrent states of each of {width} tokens")
+                if kept is None
+                else Share(bytes=0, formula="none: rings of inputs stand for the recurrent states", numbers="0 B")
             )
             shares["scratch_conv"] = _rows(
                 kind, rows - 1, conv, f"{slot.layers} convolution windows of {width} tokens, {how}"
             )
-            padding += width * slot.ssm_bytes + conv
+            padding += states + conv
     return Allocation(
         shares=shares,
         padding_bytes=padding,
         request_table_bytes=_request_table(settings, pools),
         side_state_bytes=_side_state(settings, pools),
+        ring_bytes=_ring_bytes(settings, kept, pools),
     )
+
+
+def _ring_bytes(settings: Settings, kept: Rings | None, pools: Pools) -> int:
+    if kept is None:
+        return 0
+    return (pools.slots + 1) * kept.slot_bytes + scratch_rows(settings, pools) * kept.row_bytes
 
 
 def _side_state(settings: Settings, pools: Pools) -> int:

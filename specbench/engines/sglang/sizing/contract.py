@@ -32,6 +32,15 @@ class Demand:
     max_total_tokens: int | None
     page_size: int
     context_len: int
+    #: rings of inputs that replace the recurrent states of a verification (`rings.py`)
+    keeps_states: bool = True  # the scratch has a recurrent state per token; False: rings replace them
+    ring_slot_bytes: int = 0  # with every slot
+    ring_row_bytes: int = 0  # with every asked request, and one more
+
+    @property
+    def scratch_tokens(self) -> int:
+        """Tokens for which a request's scratch is charged."""
+        return self.draft_tokens if self.keeps_states else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,7 @@ class Rule:
     index_shared: bool  # layers that reuse a selection keep no index keys, and a draft's index is charged apart
     index_pooled: bool  # index keys of several tokens in one
     raw_on_blackwell: bool  # bare fp8 by default there (backend trtllm)
+    rings: Literal["none", "per_slot", "delta_nets_per_request"]  # --enable-linear-replayssm-spec
     largest_stage_only: bool  # pipeline stages: charge the largest share of linear layers, not all
     multimodal_reserve: bool
     state_dtype_default: Literal["float32", "config"]

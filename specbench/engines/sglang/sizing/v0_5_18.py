@@ -19,8 +19,10 @@ _GIB = 1 << 30
 def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     if not demand.slot_bytes:
         return finish(rule, demand, state_only(0, 0, rest_gib))
-    width, per_slot = demand.draft_tokens, demand.slot_bytes
+    width, per_slot = demand.scratch_tokens, demand.slot_bytes
     asked = requests_per_worker(rule, demand, demand.attention_dp)
+    with_ring = per_slot + demand.ring_slot_bytes
+    rings = demand.ring_row_bytes * ((asked or 0) + 1) if demand.ring_row_bytes else 0
     if demand.explicit_slots is not None:
         slots = demand.explicit_slots // demand.attention_dp
         rows = least(asked or 0, slots // demand.slots_per_request) + 1
@@ -32,14 +34,14 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         if width:
             slots = whole((share - per_slot * (1 + width)) // (per_slot * (1 + width / demand.slots_per_request)))
         else:
-            slots = whole((share - per_slot) // per_slot)
+            slots = whole((share - rings - with_ring) // with_ring)
         rows = least(asked or 0, slots // demand.slots_per_request) + 1
     scratch = per_slot * rows * width
     if width:
         rest_gib = rest_gib - scratch / _GIB
     if slots <= 0:
         return replace(state_only(slots, scratch, rest_gib), refusal="no_state")
-    rest_gib = rest_gib - (slots + 1) * per_slot / _GIB
+    rest_gib = rest_gib - ((slots + 1) * with_ring + rings) / _GIB
     return finish(rule, demand, state_only(slots, scratch, rest_gib))
 
 
@@ -49,6 +51,7 @@ RULE = replace(
     era="III",
     solve=solve,
     charges_padding=True,
+    rings="per_slot",
     dflash_draft_kv="geometry",
     counts_nested_head=True,
     largest_stage_only=True,

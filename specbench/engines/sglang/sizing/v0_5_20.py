@@ -10,5 +10,6 @@ RULE = replace(
     v0_5_18.RULE,
     version="0.5.20",
     small_card_generous=True,
+    rings="delta_nets_per_request",
     fp8_kv_of=(*v0_5_18.RULE.fp8_kv_of, "compressed-tensors"),
 )

@@ -50,6 +50,7 @@ RULE = Rule(
     index_shared=False,
     index_pooled=False,
     raw_on_blackwell=False,
+    rings="none",
     largest_stage_only=False,
     multimodal_reserve=False,
     state_dtype_default="float32",
