@@ -202,6 +202,9 @@ def test_pools_with_the_head(
     found = predict(run, pre_bytes=printed(pre), post_bytes=printed(post))
     assert limit(found, "state_slots").point == slots
     assert limit(found, "kv_tokens").point == pytest.approx(tokens, rel=0.0006)
+    # 9 rows of 4 tokens' states, 4 layers of 4 MiB over the ranks: logged as 0.56 GB, 0.28 on two ranks
+    scratch = found.terms["scratch_ssm"].bytes
+    assert scratch is not None and round(scratch.point / GIB, 2) == (0.56 if tp == 1 else 0.28)
 
 
 def test_a_head_without_a_path_runs_out_of_memory(cut: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.checks import models
+from specbench.engines.sglang.resolve import settings
 from specbench.engines.sglang.sizing.cell import stage_layers
 from specbench.errors import SpecError
 from specbench.layers import NOTHING, FullAttention, Mamba2, Together, UnevenSplitError, parts
@@ -147,6 +148,22 @@ def test_pools_of_a_public_log(model: str, fraction: float, pre: float, post: fl
     # ten MiB of rounding on two figures, half of it each pool's
     assert got_slots.point == pytest.approx(slots, rel=0.002)
     assert got_tokens.point == pytest.approx(tokens, rel=0.002)
+
+
+def test_without_a_prefix_cache_the_requests_are_the_slots() -> None:
+    """The 48 slots of case hybrid-pdmux-48slots are its 48 requests, whatever the memory."""
+    memory = {"mem_fraction_static": 0.82, "max_running_requests": 48, "disable_radix_cache": True}
+    for version in ("0.5.12", "0.5.16", "0.5.23"):
+        slots = predict(asked(NANO_9B, version, memory=memory)).limits["state_slots"].value
+        assert slots is not None and (slots.low, slots.high) == (48, 48)
+
+
+@pytest.mark.parametrize(("version", "per_request"), [("0.5.8", 1), ("0.5.16", 5)])
+def test_a_head_without_prefix_cache_in_0_5_8(version: str, per_request: int) -> None:
+    """0.5.8 turns the cache off for Nemotron-H as soon as anything drafts, and says so in a warning only."""
+    head = {"algorithm": "NEXTN", "num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}
+    assert settings(asked(SUPER, version, speculative=head)).slots_per_request == per_request
+    assert settings(asked(SUPER, "0.5.8")).slots_per_request == 3
 
 
 def test_what_the_pools_of_public_logs_take() -> None:
@@ -292,6 +309,8 @@ EXTRA = {"memory": {"mamba_radix_cache_strategy": "extra_buffer"}}
             "TypeError: JetNemotronDecoderLayer.__init__() got an unexpected keyword argument 'start_layer'",
         ),
         (JET, "0.5.23", {}, None),
+        (FALCON, "0.5.23", {"parallel": {"pp_size": 2}}, "AssertionError"),
+        (NANO, "0.5.23", {"parallel": {"pp_size": 2}}, None),
         (SUPER, "0.5.16", {"speculative": {"algorithm": "NEXTN"}}, None),
         (
             *(NANO, "0.5.16", {"speculative": {"algorithm": "DFLASH"}}),

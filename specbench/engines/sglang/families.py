@@ -77,6 +77,14 @@ _SERVED_SINCE: dict[str, tuple[str, str]] = {
     ),
 }
 
+#: Architecture -> versions from and until which its prefix cache is turned off as soon as anything drafts.
+_NO_RADIX_CACHE_WITH_DRAFTS: dict[str, tuple[str, str]] = {"NemotronHForCausalLM": ("0.5.8", "0.5.10")}
+
+#: Architectures whose classes assert that they are the first pipeline stage and the last, up to 0.5.23.
+_ONE_STAGE = frozenset(
+    {"FalconH1ForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Qwen3NextForCausalLM"},
+)
+
 #: Architecture -> versions from and until which its class cannot be built, and how that ends. (Jet-Nemotron: seen with
 #: 0.5.16; models/qwen2.py passes what models/jet_nemotron.py takes only from 0.5.22.)
 _BROKEN: dict[str, tuple[str, str, str]] = {
@@ -170,10 +178,20 @@ def drafts_from_own_path(target: ModelSpec, version: str) -> bool:
     return named and at_least(version, "0.5.20")
 
 
-def disables_radix_cache(architecture: str, version: str) -> bool:
+def disables_radix_cache(architecture: str, version: str, *, speculates: bool) -> bool:
     """Whether the engine turns the prefix cache off by itself."""
     since = _NO_RADIX_CACHE_SINCE.get(architecture)
-    return since is not None and at_least(version, since)
+    if since is not None and at_least(version, since):
+        return True
+    if not speculates or architecture not in _NO_RADIX_CACHE_WITH_DRAFTS:
+        return False
+    first, mended = _NO_RADIX_CACHE_WITH_DRAFTS[architecture]
+    return at_least(version, first) and not at_least(version, mended)
+
+
+def is_one_stage(architecture: str) -> bool:
+    """Whether the model cannot be cut into pipeline stages."""
+    return architecture in _ONE_STAGE
 
 
 def keeps_rings(target: ModelSpec, rule: Rule, version: str) -> bool:

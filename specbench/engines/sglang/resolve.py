@@ -207,7 +207,9 @@ def overlaps(config: RunConfig, rule: Rule, algorithm: Algorithm) -> bool:
 
 def keeps_prefixes(config: RunConfig, version: str, target: ModelSpec) -> bool:
     """Whether there is a radix cache: it can be turned off, and the engine does so for some models."""
-    return not (config.memory.disable_radix_cache or families.disables_radix_cache(target.architecture, version))
+    speculates = speculative.canonical(config.speculative.algorithm) != "none"
+    disabled = families.disables_radix_cache(target.architecture, version, speculates=speculates)
+    return not (config.memory.disable_radix_cache or disabled)
 
 
 def resolve_strategy(config: RunConfig, rule: Rule, overlap: bool, version: str, target: ModelSpec) -> Strategy | None:

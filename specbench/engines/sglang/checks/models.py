@@ -43,9 +43,21 @@ def refusals(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Ref
             engine_error=error,
         )
         return
+    yield from _stages(config, target.architecture)
     yield from _attention(config, version, target.architecture)
     yield from _extra_buffer(config, version, target.architecture)
     yield from _draft(config, version, target.architecture)
+
+
+def _stages(config: RunConfig, architecture: str) -> Iterator[Refusal]:
+    if config.parallel.pp_size > 1 and families.is_one_stage(architecture):
+        yield Refusal(
+            key="parallel.pp_size",
+            value=config.parallel.pp_size,
+            reason=f"{architecture} cannot be cut into pipeline stages",
+            allowed="1",
+            engine_error="AssertionError",
+        )
 
 
 def _attention(config: RunConfig, version: str, architecture: str) -> Iterator[Refusal]:
