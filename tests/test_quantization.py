@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from specbench import quantization
 from specbench.budget.predict import predict
+from specbench.configuration import yamltext
 from specbench.configuration.config import RunConfig
 from specbench.errors import SpecError
 from specbench.hf import HfConfig
@@ -126,6 +128,46 @@ def test_a_projection_whose_columns_are_split(scheme: Scheme, expected: list[int
 )
 def test_experts(scheme: Scheme, expected: list[int | tuple[int, int]]) -> None:
     assert sizes(scheme, EXPERTS) == expected
+
+
+#: As in engine_tensors.yaml: name -> our scheme.
+ENGINE: dict[str, Scheme] = {
+    "fp8 blocks": Fp8Blocks(rows=128, columns=128),
+    "fp8 tensor static": Fp8Scaled(per="tensor", static=True),
+    "fp8 tensor dynamic": Fp8Scaled(per="tensor", static=False),
+    "modelopt fp8": Fp8Scaled(per="tensor", static=True),
+    "modelopt nvfp4": NvFp4(),
+    "modelopt nvfp4 weight only": NvFp4(weight_only=True),
+    "compressed-tensors nvfp4": NvFp4(),
+    "awq": Awq(bits=4, group=128),
+    "gptq": Gptq(bits=4, group=128, ordered=False),
+    "gptq ordered": Gptq(bits=4, group=128, ordered=True),
+    "pack-quantized": PackQuantized(bits=4, group=32, symmetric=True, ordered=False),
+    "pack-quantized asymmetric": PackQuantized(bits=4, group=32, symmetric=False, ordered=False),
+    "mxfp4": MxFp4(),
+}
+#: What is there only while loading (it then shares the memory of the scales), and what is made afterwards.
+PASSING = ("w13_blockscale_swizzled", "w2_blockscale_swizzled")
+ANSWERS: dict[str, Any] = dict(yamltext.read_mapping(Path(__file__).parent / "engine_tensors.yaml", expected="answers"))
+
+
+def test_every_answer_of_the_engine_has_its_scheme() -> None:
+    assert set(ANSWERS["schemes"]) == set(ENGINE)
+    assert sum(map(len, ANSWERS["schemes"].values())) == 30
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_the_engine_creates_the_same_tensors(name: str) -> None:
+    narrow = dataclasses.replace(EXPERTS, width=360, whole_width=360, ranks=1) if name == "mxfp4" else EXPERTS
+    layers: dict[str, Linear | Experts] = {"up": UP, "down": DOWN, "moe": narrow}
+    for layer, told in ANSWERS["schemes"][name].items():
+        mine = sorted(size[0] if isinstance(size, tuple) else size for size in sizes(ENGINE[name], layers[layer]))
+        want = sorted(size for parameter, size in told.items() if parameter not in PASSING)
+        if isinstance(ENGINE[name], NvFp4) and layer != "moe":
+            weight_only = name.endswith("weight only")
+            # made after loading: alpha and an inverse; the input scale of weights alone is dropped at once
+            mine = sorted([*mine, 8]) if weight_only else mine[2:]
+        assert mine == want, layer
 
 
 def test_block_scales_that_do_not_fill_their_tiles_lie_twice() -> None:
