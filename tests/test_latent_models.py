@@ -466,7 +466,10 @@ def test_a_scaled_cell_rounds_as_its_version_does() -> None:
 @pytest.mark.parametrize(
     ("name", "version", "strategy", "slots"),
     [
-        (KIMI, "0.5.12", "no_buffer", 3),
+        (KIMI, "0.5.12", None, 1),  # "not yet supported": the engine turns the prefix cache off
+        (RING, "0.5.12", None, 1),
+        (RING, "0.5.13", "no_buffer", 3),
+        (RING, "0.5.14", "extra_buffer", 5),
         (KIMI, "0.5.15", "no_buffer", 3),  # not on the list of 0.5.14 and 0.5.15
         (KIMI, "0.5.16", "extra_buffer", 5),
         (LING_TINY, "0.5.20", "extra_buffer", 5),
@@ -477,6 +480,27 @@ def test_auto_depends_on_the_architecture(name: str, version: str, strategy: str
     found = resolved(name, version)
     assert (found.strategy, found.slots_per_request) == (strategy, slots)
     assert found.radix == (strategy is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "speculative", "strategy", "allowed"),
+    [
+        (KIMI, "0.5.12", {"algorithm": "NGRAM"}, "extra_buffer", True),  # without a prefix cache it does not matter
+        (KIMI, "0.5.14", {"algorithm": "none"}, "extra_buffer", False),
+        (KIMI, "0.5.16", {"algorithm": "none"}, "extra_buffer", True),
+        (KIMI, "0.5.12", {"algorithm": "NGRAM"}, "auto", True),
+        (KIMI, "0.5.23", {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}, "auto", True),
+        (KIMI, "0.5.16", {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}, "auto", False),
+        (LING, "0.5.20", NEXTN, "auto", True),
+        (SALA, "0.5.23", NEXTN, "auto", False),  # hands no embedding to a draft
+    ],
+)
+def test_strategies_and_drafts_that_a_version_refuses(
+    name: str, version: str, speculative: dict[str, Any], strategy: str, allowed: bool
+) -> None:
+    case = config(name, version, speculative=speculative, mamba_radix_cache_strategy=strategy)
+    found = [refusal for refusal in check(case) if not refusal.tolerated]
+    assert (found == []) == allowed, [f"{refusal.key}: {refusal.reason}" for refusal in found]
 
 
 def test_without_extra_buffers_a_page_is_one_token() -> None:

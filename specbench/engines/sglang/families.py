@@ -53,8 +53,12 @@ _OWN_DRAFT_PATH_SINCE: dict[str, str] = {
     "Qwen4ExpForConditionalGeneration": "0.5.20",
 }
 
-#: Architecture -> first version that turns its prefix cache off.
-_NO_RADIX_CACHE_SINCE: dict[str, str] = {"MiniCPMSALAForCausalLM": "0.5.20"}
+#: Architecture -> versions from and until which the engine turns its prefix cache off ("not yet supported").
+_NO_RADIX_CACHE: dict[str, tuple[str, str | None]] = {
+    "KimiLinearForCausalLM": ("0.5.6", "0.5.14"),
+    "BailingMoeV2_5ForCausalLM": ("0.5.10", "0.5.13"),
+    "MiniCPMSALAForCausalLM": ("0.5.20", None),
+}
 
 #: Architecture -> (last version without it, first version with it), of those that were read.
 _SERVED_SINCE: dict[str, tuple[str, str]] = {
@@ -104,6 +108,8 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
     "JetNemotronForCausalLM": ("0.5.13", "0.5.14"),
     "Lfm2ForCausalLM": (None, None),
     "Lfm2MoeForCausalLM": (None, None),
+    "KimiLinearForCausalLM": ("0.5.16", None),
+    "GigaChat35ForCausalLM": (None, None),
 }
 
 #: Architecture -> versions from and until which --attention-backend triton does not work, and whether an assertion says
@@ -124,6 +130,12 @@ _FEEDS_DRAFTS: dict[str, tuple[str | None, str | None, str | None]] = {
     "Lfm2ForCausalLM": (None, None, "0.5.20"),
     "Lfm2MoeForCausalLM": (None, None, "0.5.20"),
     "JetNemotronForCausalLM": (None, None, None),
+    "KimiLinearForCausalLM": (None, None, "0.5.18"),
+    "KimiK3ForConditionalGeneration": (None, None, "0.5.18"),
+    "BailingMoeV2_5ForCausalLM": ("0.5.10", None, None),
+    "BailingMoeV3ForCausalLM": ("0.5.20", None, "0.5.20"),
+    "MiniCPMSALAForCausalLM": (None, None, None),
+    "GigaChat35ForCausalLM": ("0.5.22", None, None),
 }
 
 #: Architectures whose KDA layers may keep rings of inputs from 0.5.18 on; all from 0.5.22.
@@ -133,6 +145,13 @@ _PAGE = 64  # tokens of a page that sparse attention works in
 _BLACKWELL = ("b200", "b300", "gb", "rtx-pro-6000", "rtx-50")  # compute capability 10 and more
 
 
+def _within(versions: tuple[str, str | None] | None, version: str) -> bool:
+    """Whether a version lies between two, the latter excluded and perhaps open; False without an interval."""
+    if versions is None or not at_least(version, versions[0]):
+        return False
+    return versions[1] is None or not at_least(version, versions[1])
+
+
 def supports_extra_buffers(architecture: str, version: str) -> bool:
     """Whether `auto` may become extra_buffer for this architecture."""
     since = _EXTRA_BUFFERS_SINCE.get(architecture)
@@ -140,8 +159,11 @@ def supports_extra_buffers(architecture: str, version: str) -> bool:
 
 
 def takes_extra_buffers(architecture: str, version: str) -> bool:
-    """Whether extra_buffer may be asked for. Of architectures that are not listed nothing is known against it."""
-    if architecture not in _TAKES_EXTRA_BUFFERS:
+    """Whether extra_buffer may be asked for: also where there is no prefix cache to which it would matter.
+
+    Of architectures that are not listed nothing is known against it.
+    """
+    if architecture not in _TAKES_EXTRA_BUFFERS or _within(_NO_RADIX_CACHE.get(architecture), version):
         return True
     since, until = _TAKES_EXTRA_BUFFERS[architecture]
     return since is not None and at_least(version, since) and (until is None or not at_least(version, until))
@@ -180,13 +202,9 @@ def drafts_from_own_path(target: ModelSpec, version: str) -> bool:
 
 def disables_radix_cache(architecture: str, version: str, *, speculates: bool) -> bool:
     """Whether the engine turns the prefix cache off by itself."""
-    since = _NO_RADIX_CACHE_SINCE.get(architecture)
-    if since is not None and at_least(version, since):
+    if _within(_NO_RADIX_CACHE.get(architecture), version):
         return True
-    if not speculates or architecture not in _NO_RADIX_CACHE_WITH_DRAFTS:
-        return False
-    first, mended = _NO_RADIX_CACHE_WITH_DRAFTS[architecture]
-    return at_least(version, first) and not at_least(version, mended)
+    return speculates and _within(_NO_RADIX_CACHE_WITH_DRAFTS.get(architecture), version)
 
 
 def is_one_stage(architecture: str) -> bool:

@@ -9,7 +9,7 @@ from ....configuration.config import RunConfig
 from ....errors import ConfigError
 from ....specs import ModelSpec
 from ....versions import at_least
-from ..resolve import overlaps, resolve_strategy, server_args
+from ..resolve import keeps_prefixes, overlaps, resolve_strategy, server_args
 from ..sizing.contract import Rule
 from .refusal import Refusal
 
@@ -125,7 +125,9 @@ def _requests(config: RunConfig) -> Iterator[Refusal]:
 
 
 def _no_buffer_with_speculation(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
-    if at_least(version, "0.5.14") or not at_least(version, "0.5.10") or config.memory.disable_radix_cache:
+    if at_least(version, "0.5.14") or not at_least(version, "0.5.10"):
+        return
+    if not keeps_prefixes(config, version, target):
         return
     asked = config.memory.mamba_radix_cache_strategy
     if speculative.canonical(config.speculative.algorithm) != "none" and asked in ("auto", "no_buffer"):
