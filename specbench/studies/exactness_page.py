@@ -1,0 +1,170 @@
+"""docs/exactness.md: how exact predictions are, as a page. In: compared figures. Out: Markdown.
+
+Everything on the page is computed from the rows, but for the words around the tables.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..units import GIB, Interval
+from .exactness import BASES, FIGURES, Basis, Case, Compared, Figure, compared, read_cases, read_not_compared
+
+_HEAD = """# How exact is it
+
+Predictions against what {starts} starts logged: {recordings} recordings (`tests/records`: H200s, SGLang 0.5.12 and
+0.5.16) and {cases} public cases (`tests/cases.yaml`: other models, cards and versions, from logs of others).
+Made by `make docs`; a test asserts that it is up to date.
+
+A figure is **exact** when the prediction's point is the logged figure (a size: within the rounding of the log),
+**inside** when only the interval holds it, and **off** when not. What was known beforehand decides what that is worth:
+
+{bases}
+"""
+_RECORDINGS = """Slots, requests and tokens of each start as logged, and the prediction from the configuration alone and
+from the free memory of the start. `=`: exact; otherwise the point with its interval.
+"""
+
+
+def page(rows: Sequence[Compared], cases: Sequence[Case], not_compared: Mapping[str, str]) -> str:
+    """The whole page."""
+    recordings = {row.name for row in rows if row.source == "recording"}
+    head = _HEAD.format(
+        starts=len(recordings) + len(cases),
+        recordings=len(recordings),
+        cases=len(cases),
+        bases="\n".join(f"- *{basis}*: {words}" for basis, words in BASES.items()),
+    )
+    parts = [head, "## Shares\n", _shares(rows)]
+    parts += ["## Not exact, and why\n", "Recordings:\n", _inexact_recordings(rows)]
+    parts += ["Public cases:\n", _inexact_cases(rows)]
+    parts += ["## Every public case\n", _cases(rows, cases)]
+    parts += ["Of these nothing is compared:\n", _table(("case", "why"), sorted(not_compared.items()))]
+    parts += ["## Every recording\n", _RECORDINGS, _recordings(rows)]
+    return "\n".join(parts)
+
+
+def shares(rows: Iterable[Compared]) -> dict[tuple[str, Basis, Figure], tuple[int, int, int, int]]:
+    """(source, basis, figure) -> rows, exact, inside, off or not predicted."""
+    found: dict[tuple[str, Basis, Figure], list[Compared]] = {}
+    for row in rows:
+        found.setdefault((row.source, row.basis, row.figure), []).append(row)
+    return {
+        key: (
+            len(mine),
+            sum(row.verdict == "exact" for row in mine),
+            sum(row.verdict == "inside" for row in mine),
+            sum(row.verdict in ("off", "not predicted") for row in mine),
+        )
+        for key, mine in found.items()
+    }
+
+
+def _shares(rows: Sequence[Compared]) -> str:
+    counted = shares(rows)
+    body = [
+        (source, basis, FIGURES[figure], total, exact, inside, off, f"{exact / total:.0%}")
+        for source in ("recording", "public case")
+        for basis in BASES
+        for figure in FIGURES
+        if (key := (source, basis, figure)) in counted
+        for total, exact, inside, off in [counted[key]]
+    ]
+    return _table(("of", "known beforehand", "figure", "rows", "exact", "inside", "off", "share exact"), body)
+
+
+def _inexact_recordings(rows: Sequence[Compared]) -> str:
+    """Of each kind those that are not exact, with what the point is off by."""
+    kinds: dict[tuple[str, str, str, str], list[Compared]] = {}
+    for row in rows:
+        if row.source == "recording" and row.verdict != "exact":
+            kinds.setdefault((row.what, row.basis, row.verdict, row.why), []).append(row)
+    body = []
+    for (what, basis, verdict, why), mine in kinds.items():
+        apart: dict[str, list[str]] = {}
+        for row in mine:
+            apart.setdefault("" if row.predicted is None else _less(row.predicted.point, row), []).append(row.name)
+        each = "; ".join(f"{less}: {', '.join(names)}" for less, names in apart.items())
+        body.append((what, basis, verdict, len(mine), why, each))
+    return _table(("figure", "known beforehand", "", "starts", "why", "point less logged: recordings"), body)
+
+
+def _inexact_cases(rows: Sequence[Compared]) -> str:
+    body = [
+        (row.name, row.what, row.basis, _predicted(row), _logged(row), row.verdict, row.why)
+        for row in rows
+        if row.source == "public case" and row.verdict != "exact"
+    ]
+    return _table(("case", "figure", "known", "predicted", "logged", "", "why"), body)
+
+
+def _cases(rows: Sequence[Compared], cases: Sequence[Case]) -> str:
+    body = []
+    for case in cases:
+        mine = [row for row in rows if row.source == "public case" and row.name == case.name]
+        exact = [row.what for row in mine if row.verdict == "exact"]
+        other = [f"{row.what} {row.verdict}" for row in mine if row.verdict != "exact"]
+        body.append((case.name, case.config.model, case.known, ", ".join(exact), ", ".join(other)))
+    return _table(("case", "model", "known beforehand", "exact", "not exact"), body)
+
+
+def _recordings(rows: Sequence[Compared]) -> str:
+    limits = ("state_slots", "running_requests", "kv_tokens")
+    mine: dict[str, dict[tuple[str, str], Compared]] = {}
+    for row in rows:
+        if row.source == "recording":
+            mine.setdefault(row.name, {})[row.what, row.basis] = row
+    body = []
+    for name, found in mine.items():
+        cells = [name, next(iter(found.values())).version]
+        for limit in limits:
+            of = [found.get((limit, basis)) for basis in ("configuration", "measured")]
+            logged = next((row for row in of if row is not None), None)
+            cells.append("not logged" if logged is None else f"{logged.logged:,}")
+            cells += ["" if row is None else "=" if row.verdict == "exact" else _predicted(row) for row in of]
+        body.append(tuple(cells))
+    pairs = ("from configuration", "from its free memory")
+    names = ("slots", "requests", "tokens")
+    return _table(("recording", "SGLang", *(head for name in names for head in (name, *pairs))), body)
+
+
+def _predicted(row: Compared) -> str:
+    value = row.predicted
+    if value is None:
+        return "not predicted"
+    if row.unit == "bytes":
+        point = f"{value.point / GIB:.2f} GiB"
+        return point if value.is_exact else f"{point} ({value.low / GIB:.2f} to {value.high / GIB:.2f})"
+    return _counts(value)
+
+
+def _counts(value: Interval) -> str:
+    return f"{value.point:,}" if value.is_exact else f"{value.point:,} ({value.low:,} to {value.high:,})"
+
+
+def _logged(row: Compared) -> str:
+    return f"{row.logged / GIB:.2f} GiB" if row.unit == "bytes" else f"{row.logged:,}"
+
+
+def _less(point: int, row: Compared) -> str:
+    return f"{(point - row.logged) / GIB:+.2f} GiB" if row.unit == "bytes" else f"{point - row.logged:+,}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Cells are text of this project and names of cases; a bar would end one."""
+    lines = [" | ".join(heads), " | ".join("---" for _ in heads)]
+    lines += [" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def markdown(records: Path, cases: Path) -> str:
+    """The page of a folder of recordings and a file of cases."""
+    folders = sorted(folder for folder in records.iterdir() if folder.is_dir())
+    found = read_cases(cases)
+    return page(compared(folders, found), found, read_not_compared(cases))
+
+
+if __name__ == "__main__":
+    print(markdown(Path(sys.argv[1]), Path(sys.argv[2])), end="")
