@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..budget.predict import predict
-from ..budget_types import FreeMemory, MemoryBudget
+from ..budget.limits import limits
+from ..budget.predict import predict, solved
+from ..budget_types import FreeMemory, MemoryBudget, PredictedLimit
 from ..configuration import yamltext
 from ..configuration.config import RunConfig
 from ..diagnose.diagnosis import of_record
@@ -251,23 +252,21 @@ def _sizes(case: Case, resolved: Settings) -> Iterator[Compared]:
 
 def _counts(case: Case) -> Iterator[Compared]:
     """What the solver gives for the free memory that the log prints; without it what follows from a logged count."""
-    budget: MemoryBudget | None = None
-    basis: Basis = "measured"
+    found: Mapping[Limit, PredictedLimit] = {}
+    basis: Basis = "measured" if case.back_solved is None else "back-solved"
     if case.free is not None:
-        budget = predict(case.config, gpu=case.gpu, free=_free(case))
-        if case.back_solved is not None:
-            basis = "back-solved"
-    limits = {} if budget is None else budget.limits
+        # Some are builds that serve a model before the release that does, whose predecessors refuse it.
+        found = limits(solved(case.config, gpu=case.gpu, free=_free(case)))
     for name in _LIMITS:
-        if name in case.counts and name in limits and name != case.back_solved:
-            yield _of_case(case, name, name, basis, limits[name].value, Quantity(case.counts[name]))  # type: ignore[arg-type]
+        if name in case.counts and name in found and name != case.back_solved:
+            yield _of_case(case, name, name, basis, found[name].value, Quantity(case.counts[name]))  # type: ignore[arg-type]
     resolved = settings(case.config, gpu=case.gpu)
     told = case.counts.get("slots_per_request")
     if told is not None:
         each = Interval.exact(resolved.slots_per_request)
         yield _of_case(case, "slots_per_request", "slots_per_request", "configuration", each, Quantity(told))
     slots, running = case.counts.get("state_slots"), case.counts.get("running_requests")
-    if budget is None and slots is not None and running is not None and case.back_solved != "scratch_ssm":
+    if not found and slots is not None and running is not None and case.back_solved != "scratch_ssm":
         asked = case.config.memory.max_running_requests
         fit = slots // resolved.slots_per_request
         served = Interval.exact(fit if asked is None else min(asked, fit))
