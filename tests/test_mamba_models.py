@@ -10,6 +10,7 @@ import pytest
 
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
+from specbench.engines.sglang import faults
 from specbench.engines.sglang.checks import models
 from specbench.engines.sglang.resolve import settings
 from specbench.engines.sglang.sizing.cell import stage_layers
@@ -304,24 +305,12 @@ EXTRA = {"memory": {"mamba_radix_cache_strategy": "extra_buffer"}}
         (NANO, "0.5.13", EXTRA, None),
         (LFM2, "0.5.16", EXTRA, "AssertionError: extra_buffer is not supported for Lfm2ForCausalLM; use no_buffer."),
         (FALCON, "0.5.16", EXTRA, None),
+        (LFM2_MOE, "0.5.16", EXTRA, None),
         (
-            *(JET, "0.5.16", {}),
-            "TypeError: JetNemotronDecoderLayer.__init__() got an unexpected keyword argument 'start_layer'",
-        ),
-        (JET, "0.5.23", {}, None),
-        (FALCON, "0.5.23", {"parallel": {"pp_size": 2}}, "AssertionError"),
-        (NANO, "0.5.23", {"parallel": {"pp_size": 2}}, None),
-        (SUPER, "0.5.16", {"speculative": {"algorithm": "NEXTN"}}, None),
-        (
-            *(NANO, "0.5.16", {"speculative": {"algorithm": "DFLASH"}}),
-            (
-                "ValueError: Model NemotronHForCausalLM implements neither set_dspark_layers_to_capture nor "
-                "set_dflash_layers_to_capture, one of which is required for DFLASH/DSPARK."
-            ),
-        ),
-        (
-            *(SMALL, "0.5.16", {"speculative": {"algorithm": "EAGLE"}}),
-            "AttributeError: 'GraniteMoeHybridForCausalLM' object has no attribute 'get_embed_and_head'",
+            LFM2_MOE,
+            "0.5.18",
+            EXTRA,
+            "AssertionError: extra_buffer is not supported for Lfm2MoeForCausalLM; use no_buffer.",
         ),
         (MICRO, "0.5.23", {"speculative": {"algorithm": "NGRAM"}}, None),
     ],
@@ -334,13 +323,55 @@ def test_what_a_version_refuses_of_a_family(
     assert [refusal.engine_error for refusal in found] == ([] if error is None else [error])
 
 
-def test_what_is_allowed_instead_is_what_the_version_has() -> None:
-    def allowed(version: str) -> str:
-        config = asked(NANO, version, speculative={"algorithm": "EAGLE3"})
-        return next(iter(models.refusals(config, version, load_model(NANO)))).allowed
+@pytest.mark.parametrize(
+    ("model", "version", "sections", "words"),
+    [
+        (
+            *(JET, "0.5.16", {}),
+            (
+                "cannot build JetNemotronForCausalLM (seen with 0.5.16: TypeError: JetNemotronDecoderLayer.__init__() "
+                "got an unexpected keyword argument 'start_layer'); 0.5.22 can again."
+            ),
+        ),
+        (JET, "0.5.23", {}, None),
+        (
+            *(FALCON, "0.5.23", {"parallel": {"pp_size": 2}}),
+            "cannot cut FalconH1ForCausalLM into pipeline stages: its class asserts that it is the first and the last.",
+        ),
+        (NANO, "0.5.23", {"parallel": {"pp_size": 2}}, None),
+        (SUPER, "0.5.16", {"speculative": {"algorithm": "NEXTN"}, "parallel": {"tp_size": 4}}, None),
+        (
+            *(NANO, "0.5.16", {"speculative": {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}}),
+            (
+                "ends as DFLASH asks for what NemotronHForCausalLM does not hand to a draft: ValueError: Model "
+                "NemotronHForCausalLM implements neither set_dspark_layers_to_capture nor "
+                "set_dflash_layers_to_capture, one of which is required for DFLASH/DSPARK."
+            ),
+        ),
+        (
+            *(NANO, "0.5.20", {"speculative": {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}}),
+            None,
+        ),
+        (
+            *(SMALL, "0.5.16", {"speculative": {"algorithm": "EAGLE", "draft_model_path": "Qwen/Qwen3-8B"}}),
+            (
+                "ends as EAGLE asks for what GraniteMoeHybridForCausalLM does not hand to a draft: AttributeError: "
+                "'GraniteMoeHybridForCausalLM' object has no attribute 'get_embed_and_head'"
+            ),
+        ),
+        (MICRO, "0.5.23", {"speculative": {"algorithm": "NGRAM"}}, None),
+    ],
+)
+def test_what_ends_a_server_of_a_family(model: str, version: str, sections: dict[str, Any], words: str | None) -> None:
+    """The arguments pass and the pools are predicted: the engine sizes them all the same, or never builds the model."""
+    resolved = settings(asked(model, version, **{key: dict(value) for key, value in sections.items()}))
+    assert faults.of(resolved) == words
 
-    assert allowed("0.5.12") == "none, EAGLE, NEXTN, STANDALONE, NGRAM, FROZEN_KV_MTP"
-    assert allowed("0.5.20") == "none, EAGLE, NEXTN, STANDALONE, NGRAM, DFLASH, FROZEN_KV_MTP, DSPARK, UNO"
+
+def test_a_fault_is_said_beside_the_pools() -> None:
+    found = predict(asked(JET, "0.5.16"))
+    assert (found.verdict, found.fault and found.fault.partition(", but")[0]) == ("serves", "Memory suffices")
+    assert found.limits["state_slots"].value is not None
 
 
 @pytest.mark.parametrize(("version", "ends"), [("0.5.12", True), ("0.5.16", True), ("0.5.18", False)])
@@ -348,7 +379,7 @@ def test_granite_dies_of_triton_attention_after_its_pools_stand(version: str, en
     found = predict(asked(MICRO, version, **TRITON))
     assert (found.fault is not None) == ends
     assert found.limits["state_slots"].value is not None
-    assert ("layer 0" in (found.fault or "")) == ends
+    assert ("layer_id=0" in (found.fault or "")) == ends
 
 
 def test_granite_reads_no_state_type_of_its_config(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..engines.sglang import arguments, families, verify_mask
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang import arguments, faults, verify_mask
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
 from ..layers import FullAttention, LatentAttention
@@ -75,24 +74,15 @@ def known_fault(case: Case, verdict: Verdict) -> str | None:
     """What ends a server although memory suffices, of the versions whose source was read for it."""
     running = case.span.point.pools.requests or 0
     version = case.settings.config.engine.version
-    if verdict != "refused" and ends_with_triton(case):
-        return (
-            f"Memory suffices, but SGLang {version} ends once its pools stand, as recorded: triton's attention backend "
-            "reads the KV of layer 0, which has none. Another --attention-backend avoids it."
-        )
+    fault = None if verdict == "refused" else faults.of(case.settings)
+    if fault is not None:
+        return f"Memory suffices, but SGLang {version} {fault}"
     if verdict == "refused" or not verify_mask.ends_at_full_batch(case.settings, running):
         return None
     return (
         f"Memory suffices, but SGLang {version} ends at its first full batch (of {running}), as recorded: the "
         f"attention mask of its CUDA graphs is too small. --{verify_mask.AVOIDED_BY} avoids it."
     )
-
-
-def ends_with_triton(case: Case) -> bool:
-    """Of families that no assertion protects (engines/sglang/families.py)."""
-    resolved = case.settings
-    end = families.refuses_triton_attention(resolved.target.architecture, resolved.version)
-    return end == "dies" and server_args(resolved.config).get("attention_backend") == "triton"
 
 
 def _loaded_otherwise(case: Case) -> str | None:

@@ -107,7 +107,7 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
     ),
     "JetNemotronForCausalLM": ("0.5.13", "0.5.14"),
     "Lfm2ForCausalLM": (None, None),
-    "Lfm2MoeForCausalLM": (None, None),
+    "Lfm2MoeForCausalLM": ("0.5.10", "0.5.18"),  # nobody asks before 0.5.18
     "KimiLinearForCausalLM": ("0.5.16", None),
     "GigaChat35ForCausalLM": (None, None),
 }
