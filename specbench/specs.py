@@ -31,6 +31,7 @@ from .layers import KvLayer, Layer, StateLayer, UnevenSplitError, parts
 from .layers.side import SideState
 from .paths import DATA, exists, resolve, shortened
 from .quantization.contract import Recipe
+from .ranks import HEAD_ON_EVERY_STAGE, embedding_bytes, of_attention_ranks, of_stage
 from .units import GIB, MIB, Interval
 from .versions import version_key
 from .weights import Part, reserved
@@ -90,9 +91,17 @@ class ModelSpec:
         """What a state slot keeps besides; None: nothing."""
         return self.family.side_state(self.config) if self.family.side_state is not None else None
 
-    def weights_bytes(self, tp: int) -> Interval | None:
-        """Bytes on one rank; None where the family or its quantization does not tell them (`why_no_weights`)."""
-        return None if self.why_no_weights and self.checkpoint is None else _weights(self, tp)
+    def weights_bytes(
+        self, tp: int, *, attention_tp: int | None = None, stages: tuple[int, ...] = ()
+    ) -> Interval | None:
+        """Bytes on one rank; None where the family or its quantization does not tell them (`why_no_weights`).
+
+        `attention_tp`: ranks of one attention, where data-parallel attention makes them fewer than `tp`. `stages`:
+        decoder layers of each pipeline stage; the heaviest stage counts.
+        """
+        if self.why_no_weights and self.checkpoint is None:
+            return None
+        return _weights(self, tp, attention_tp or tp, stages if len(stages) > 1 else ())
 
     def tensors(self, tp: int) -> Iterable[Part]:
         """What the config says is loaded on a rank, in load order; of an unknown quantization, as if of none."""
@@ -376,11 +385,34 @@ def _context_len(text: HfConfig) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _weights(spec: ModelSpec, tp: int) -> Interval | None:
+def _weights(spec: ModelSpec, tp: int, attention_tp: int, stages: tuple[int, ...]) -> Interval | None:
+    mine = _of_rank(spec, tp)
+    if mine is None:
+        return None
+    doubt = 0
+    if attention_tp != tp:
+        attention = tuple(_of_rank(spec, attention_tp) or ())
+        mine = of_attention_ranks(mine, attention)
+        if mine is None:
+            return None
+        # some versions split the embedding over the ranks of one attention, others keep it whole
+        doubt = embedding_bytes(_of_rank(spec, 1) or ()) - embedding_bytes(attention)
+    if not stages:
+        size = reserved(mine)
+        return Interval(size.low, size.point, size.high + doubt)
+    everywhere = spec.architecture in HEAD_ON_EVERY_STAGE
+    mine = tuple(mine)
+    sizes = [reserved(of_stage(mine, stages, stage, head_everywhere=everywhere)) for stage in range(len(stages))]
+    heaviest = max(sizes, key=lambda size: size.point)
+    return Interval(heaviest.low, heaviest.point, heaviest.high + doubt)
+
+
+def _of_rank(spec: ModelSpec, tp: int) -> Iterable[Part] | None:
+    """Under tensor parallelism alone: by the files where there are some, else by the config."""
     found = _stored(spec, tp)
     if found is not None and found.recognised:
-        return reserved(found.parts)
-    return None if spec.why_no_weights else reserved(_tensors(spec, tp))
+        return found.parts
+    return None if spec.why_no_weights else _tensors(spec, tp)
 
 
 def _tensors(spec: ModelSpec, tp: int) -> Iterable[Part]:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 #: Modules and packages in reading order. Each imports from itself and from those before it, never from a later one.
 ORDER = (
     *("errors", "units", "lanes", "terms", "versions", "paths", "configuration"),
-    *("hf", "layers", "weights", "quantization", "checkpoint", "architectures"),
+    *("hf", "layers", "weights", "ranks", "quantization", "checkpoint", "architectures"),
     *("gpu_table", "specs", "parameters", "vocabulary", "speculative"),
     *("budget_types", "logtext", "engines", "params", "machine_file", "budget", "planning"),
     *("host", "records", "reading"),

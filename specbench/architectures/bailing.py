@@ -55,7 +55,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     yield from blocks.norms(sizes, 1)
     if not decoder.flag("tie_word_embeddings", False):
         yield from _head(sizes, decoder)
-    yield from latent.copies(sizes, decoder, sum(isinstance(layer, LatentAttention) for layer in kept))
+    yield from latent.copies(sizes, decoder, (n for n, layer in enumerate(kept) if isinstance(layer, LatentAttention)))
 
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
@@ -80,7 +80,7 @@ def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
         yield from blocks.norms(here, 2)
     yield from blocks.norms(sizes, 1)
     yield from _head(sizes, decoder)
-    yield from latent.copies(sizes, decoder, len(heads))
+    yield from latent.copies(sizes, decoder, range(len(heads)))
 
 
 def _has_delta(decoder: HfConfig) -> bool:

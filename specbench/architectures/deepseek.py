@@ -44,7 +44,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     yield from blocks.norms(sizes, 1)
     if not decoder.flag("tie_word_embeddings", False):
         yield from blocks.head(sizes, decoder.integer("vocab_size"))
-    yield from latent.copies(sizes, decoder, len(kept))
+    yield from latent.copies(sizes, decoder, range(len(kept)))
 
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
@@ -68,7 +68,7 @@ def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
         yield from blocks.norms(here, 2)
     yield from blocks.norms(sizes, 1)
     yield from blocks.head(sizes, decoder.integer("vocab_size"))
-    yield from latent.copies(sizes, decoder, len(heads))
+    yield from latent.copies(sizes, decoder, range(len(heads)))
 
 
 def experts(sizes: blocks.Sizes, decoder: HfConfig, number: int, name: str = "mlp") -> Iterator[Part]:

@@ -48,14 +48,14 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     decoder = text(config)
     sizes = blocks.sizes(decoder, config, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
-    full = 0
+    full: list[int] = []
     for number, layer in enumerate(layers(config)):
         here = sizes.at("layers", number)
         if isinstance(layer, KimiDelta):
             yield from kda.tensors(here, layer, "low")
         elif isinstance(layer, LatentAttention):
             yield from latent.tensors(here, decoder, layer)
-            full += 1
+            full.append(number)
         yield from _feed_forward(here, decoder, number)
         yield from blocks.norms(here, 2)
     yield from blocks.norms(sizes, 1)

@@ -7,7 +7,7 @@ the order in which decoding multiplies it (w_kc, w_vc); the first copy stays, fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..hf import HfConfig
@@ -72,13 +72,14 @@ def tensors(sizes: blocks.Sizes, decoder: HfConfig, kept: LatentAttention, name:
     yield here.at("kv_a_layernorm").tensor(kept.kv_lora_rank)
 
 
-def copies(sizes: blocks.Sizes, decoder: HfConfig, layers: int, name: str = "self_attn") -> Iterator[Part]:
-    """w_kc and w_vc of `layers` layers, which come after all other weights."""
+def copies(sizes: blocks.Sizes, decoder: HfConfig, layers: Iterable[int], name: str = "self_attn") -> Iterator[Part]:
+    """w_kc and w_vc of the layers of these numbers, which come after all other weights."""
     one = shape(decoder)
     mine, rank = split(one.heads, sizes.tp, "attention heads"), decoder.integer("kv_lora_rank")
-    for _ in range(layers):
+    for number in layers:
         for width in (one.nope, one.value):
-            yield Tensor(mine * width * rank * _COPY_ITEMSIZE, module=sizes.at(name).module)
+            module = sizes.at("layers", number, name).module
+            yield Tensor(mine * width * rank * _COPY_ITEMSIZE, module=module)
 
 
 def _indexer(here: blocks.Sizes, decoder: HfConfig, dim: int, rank: int) -> Iterator[Part]:

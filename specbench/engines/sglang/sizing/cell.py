@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from ....errors import SpecError
 from ....layers import KvLayer, LatentAttention, LatentLayout, Layer, StateLayer, parts
+from ....ranks import even_stages
 from ....specs import ModelSpec
 from ....speculative.contract import DraftKv
 from .contract import Rule
@@ -203,9 +204,7 @@ def stage_layers(layers: Sequence[Layer], pp: int, partition: tuple[int, ...] | 
 
     Of more stages than layers the empty ones are left out. `partition`: layers of each stage, when the user says so.
     """
-    pp = min(pp, max(1, len(layers)))
-    base, extra = divmod(len(layers), pp)
-    sizes = partition or [base + (1 if stage >= pp - extra else 0) for stage in range(pp)]
+    sizes = partition or even_stages(len(layers), pp)
     ends = [sum(sizes[: stage + 1]) for stage in range(len(sizes))]
     return [layers[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
