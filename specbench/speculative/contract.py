@@ -32,6 +32,11 @@ class Shape:
     topk: int  # branches per step; above 1 the draft is a tree
     longest_accept: int  # most tokens one step can yield, the bonus token included
     own_windows: bool = False  # every token keeps a convolution window of its own, whatever the top-k
+    widest: int | None = None  # tokens for which the pools have room, when that is not `verify_width`
+
+    @property
+    def pool_width(self) -> int:
+        return self.verify_width if self.widest is None else self.widest
 
 
 class Algorithm(Protocol):

@@ -60,7 +60,8 @@ _UNFOLLOWED: dict[str, str] = {
     "disaggregation-mode": "the pools: prefill and decode servers keep different ones",
     **dict.fromkeys(("speculative-draft-model-quantization", "speculative-token-map"), _DRAFT),
     **dict.fromkeys(("enable-multi-layer-eagle", "speculative-draft-load-format"), _DRAFT),
-    "speculative-adaptive": "the scratch, which then has the widest candidate's size",
+    "speculative-adaptive": _SLACK,  # graphs of every candidate; the pools are followed
+    "speculative-adaptive-config": "the scratch, which has the size of the widest candidate in that file",
     **dict.fromkeys(("enable-memory-saver", "enable-torch-compile", "enable-symm-mem", "enable-pdmux"), _SLACK),
     **dict.fromkeys(
         ("enable-two-batch-overlap", "enable-return-routed-experts", "enable-return-hidden-states"), _SLACK

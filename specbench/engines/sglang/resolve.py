@@ -19,6 +19,7 @@ from ...layers import dtype_bytes, split
 from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
 from ...speculative.contract import Algorithm, DraftKv, Shape
 from . import families
+from .adaptive import adapted
 from .arguments import reject_keyed
 from .emulation import emulation
 from .per_worker import attention_ranks, request_ranks
@@ -135,7 +136,7 @@ def settings(
     algorithm = speculative.of(config.speculative)
     given = load_model(config.speculative.draft_model_path) if config.speculative.draft_model_path else None
     draft = algorithm.draft(target, given)
-    shape = algorithm.shape(config.speculative, target, draft, args)
+    shape = adapted(algorithm.shape(config.speculative, target, draft, args), config, version, args)
     problem = uneven(config, target, draft)
     if problem is not None:
         raise ConfigError(f"parallel.tp_size: {problem.reason}.\nSizes that work: {problem.allowed}.")

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from .... import speculative
 from ....configuration.config import RunConfig
 from ....versions import at_least
+from .. import adaptive
 from ..flags import ALGORITHM_SINCE
 from ..per_worker import attention_ranks
+from ..resolve import server_args
 from ..sizing.contract import Rule
 from . import blocks, plugins, uno
 from .refusal import Refusal
@@ -40,7 +42,7 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     if name in ("DFLASH", "DSPARK", "DDTREE"):
         yield from blocks.refusals(config, version, name)
     if name in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE"):
-        yield from _eagle(config, rule)
+        yield from _eagle(config, version, rule)
     if name == "FROZEN_KV_MTP":
         yield from _frozen_kv_mtp(config)
     if name == "UNO":
@@ -111,7 +113,7 @@ def _allowed(version: str, asked: str) -> str:
     return ", ".join(["none", *released]) + (f"; the nearest is {nearest}" if nearest else "")
 
 
-def _eagle(config: RunConfig, rule: Rule) -> Iterator[Refusal]:
+def _eagle(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     """SGLang takes all three widths or chooses all three itself."""
     section = config.speculative
     wanted = config.engine.env.get("SGLANG_ENABLE_SPEC_V2", "0").lower() in ("1", "true", "yes", "y")
@@ -123,6 +125,11 @@ def _eagle(config: RunConfig, rule: Rule) -> Iterator[Refusal]:
             allowed="1, or engine.env without SGLANG_ENABLE_SPEC_V2",
             engine_error="ValueError: Spec v2 currently only supports topk = 1 for speculative decoding.",
         )
+    steps = adaptive.candidates(config, version, server_args(config))
+    if steps is not None:
+        yield from _adaptive(config, version, steps)
+        if adaptive.chooses_steps(version):
+            return
     given = {
         "num_steps": section.num_steps,
         "eagle_topk": section.eagle_topk,
@@ -136,4 +143,27 @@ def _eagle(config: RunConfig, rule: Rule) -> Iterator[Refusal]:
             reason="steps, top-k and draft tokens are given together or not at all",
             allowed="a value, or leave all three out (3, 1, 4)",
             engine_error="AssertionError" if section.num_steps is None else None,
+        )
+
+
+def _adaptive(config: RunConfig, version: str, steps: tuple[int, ...]) -> Iterator[Refusal]:
+    """--speculative-adaptive: the first number of steps is a candidate, or left to the engine with the top-k."""
+    section = config.speculative
+    listed = ", ".join(map(str, steps))
+    if section.num_steps is not None and section.num_steps not in steps and at_least(version, "0.5.13"):
+        said = f"--speculative-num-steps={section.num_steps} is not in the adaptive"
+        yield Refusal(
+            key="speculative.num_steps",
+            value=section.num_steps,
+            reason="--speculative-adaptive starts with a number of steps that it also switches to",
+            allowed=listed,
+            engine_error=f"ValueError: {said} config candidate_steps {list(steps)}. Pass one of those values.",
+        )
+    if adaptive.chooses_steps(version) and section.num_steps is None and section.eagle_topk is not None:
+        yield Refusal(
+            key="speculative.num_steps",
+            value=None,
+            reason="with a top-k but no steps the engine adds 1 to nothing before it gets to --speculative-adaptive",
+            allowed=f"{listed}, or no eagle_topk",
+            engine_error="TypeError: unsupported operand type(s) for +: 'NoneType' and 'int'",
         )

@@ -54,7 +54,7 @@ def dedups_conv(settings: Settings, slot: Slot) -> bool:
 
 
 def scratch_conv_per_row(settings: Settings, slot: Slot) -> int:
-    width = settings.shape.verify_width
+    width = settings.shape.pool_width
     return slot.conv_bytes_overlapping(width) if dedups_conv(settings, slot) else slot.conv_bytes * width
 
 
@@ -82,7 +82,7 @@ def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Alloca
             "slots", pools.slots, slot.ssm_bytes, f"{slot.layers} recurrent states ({settings.ssm_dtype})"
         )
         padding += slot.conv_bytes + slot.ssm_bytes
-        width = settings.shape.verify_width
+        width = settings.shape.pool_width
         if width:
             rows = scratch_rows(settings, pools)
             kind = "slots" if settings.rule.scratch_per_slot else "running requests"
@@ -118,7 +118,7 @@ def _side_state(settings: Settings, pools: Pools) -> int:
     side = settings.target.side_state
     if side is None:
         return 0
-    width = settings.shape.verify_width
+    width = settings.shape.pool_width
     rows = pools.slots + 1 + (width * scratch_rows(settings, pools) if width else 0)
     return rows * side.bytes(settings.conv_itemsize)
 
@@ -133,9 +133,9 @@ def _rows(kind: str, count: int, each: int, what: str) -> Share:
 
 def _request_table(settings: Settings, pools: Pools) -> int:
     """req_to_token: an int32 per request and position, with room for a step of speculation."""
-    extra = 4 + settings.shape.verify_width
+    extra = 4 + settings.shape.pool_width
     if settings.shape.verify_width and settings.page_size > 1 and settings.rule.prefill_graphs_multimodal:
-        per_step = max(settings.shape.steps * settings.shape.topk, settings.shape.verify_width)
+        per_step = max(settings.shape.steps * settings.shape.topk, settings.shape.pool_width)
         extra = max(extra, 2 * per_step + settings.page_size - 1)
     rows = (pools.requests or 0) + settings.rule.request_table_padding
     return rows * (settings.context_len + extra) * 4

@@ -39,7 +39,7 @@ def rings(settings: Settings, mine: Sequence[StateLayer]) -> Rings | None:
     nets = [layer for layer in mine if isinstance(layer, GatedDeltaNet)]
     slot = sum(_delta(layer, tp, length, itemsize) for layer in mine if isinstance(layer, KimiDelta))
     if settings.rule.rings == "per_slot":
-        width = settings.shape.verify_width or length
+        width = settings.shape.pool_width or length
         return Rings(slot_bytes=slot + sum(_raw(layer, tp, width, itemsize) for layer in nets), row_bytes=0)
     return Rings(slot_bytes=slot, row_bytes=sum(_compact(layer, tp, length, itemsize) for layer in nets))
 
