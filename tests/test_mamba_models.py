@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from specbench.architectures import lfm2
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang import faults
@@ -208,6 +209,19 @@ def test_falcon_keeps_its_head_in_float32() -> None:
     last = list(model.family.tensors(model.config, 1))[-1]
     rows = 32_832  # 32,784 words, padded to a multiple of 64
     assert last == Repacked(before=rows * 1_024 * 2, bytes=rows * 1_024 * 4)
+
+
+def test_the_older_names_of_lfm2(tmp_path: Path) -> None:
+    new = load_model(LFM2)
+    config = json.loads((new.folder / "config.json").read_text())
+    del config["layer_types"]
+    config |= {"full_attn_idxs": [2, 5, 8, 10, 12, 14], "block_ff_dim": config.pop("intermediate_size")}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    old = load_model(tmp_path)
+    assert old.layers == new.layers
+    assert list(old.family.tensors(old.config, 2)) == list(new.family.tensors(new.config, 2))
+    # two thirds of 10,240, in whole multiples of 256
+    assert lfm2.intermediate(old.config) == 6_912
 
 
 # ── decoder layers that keep nothing ─────────────────────────────────────────────────────────────────────────────────

@@ -25,6 +25,12 @@ def text(config: HfConfig) -> HfConfig:
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     convolution = ShortConvolution(channels=config.integer("hidden_size"), kernel=config.integer("conv_L_cache"))
     known: dict[str, Layer] = {"conv": convolution, "short_conv": convolution, "full_attention": attention(config)}
+    if config.data.get("layer_types") is None and config.data.get("full_attn_idxs") is not None:
+        full = config.integers("full_attn_idxs")  # as the first releases were published
+        return tuple(
+            known["full_attention"] if number in full else convolution
+            for number in range(config.layers("num_hidden_layers"))
+        )
     return kinds.by_type(config, known)
 
 
@@ -35,10 +41,11 @@ def attention(config: HfConfig) -> FullAttention:
 
 
 def intermediate(config: HfConfig) -> int:
-    """Rows of the dense MLP: two thirds of what the config says, rounded up, when it asks for that adjustment."""
-    width = config.integer_or("intermediate_size", config.integer_or("block_ff_dim", 0)) or config.integer(
-        "intermediate_size"
-    )
+    """Rows of the dense MLP: two thirds of what the config says, rounded up, when it asks for that adjustment.
+
+    `block_ff_dim` is the older name of the width, and wins (transformers, models/lfm2/configuration_lfm2.py).
+    """
+    width = config.integer_or("block_ff_dim", 0) or config.integer("intermediate_size")
     if not config.flag("block_auto_adjust_ff_dim", True):
         return width
     scaled = int(config.number_or("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
