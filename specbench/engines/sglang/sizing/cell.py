@@ -109,7 +109,7 @@ def cell(
             charged = scaled - target_charged
             words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
     elif charge == "eagle" and (number := eagle_layers(rule, target, draft, path=path)):
-        charged = _by_layers(rule, layers, draft_layers, number, target_charged, counted)
+        charged = _by_layers(rule, layers, number, target_charged, counted)
         words = f"the target's bytes × {number} / {len(layers)} layers"
     elif draft_layers and pool:
         words = "the draft's KV is outside the budget"
@@ -153,19 +153,19 @@ def eagle_layers(rule: Rule, target: ModelSpec, draft: ModelSpec | None, *, path
 def _by_layers(
     rule: Rule,
     layers: Sequence[KvLayer],
-    draft: Sequence[KvLayer],
     number: int,
     target_bytes: int,
     layout: LatentLayout,
 ) -> int:
     """An EAGLE draft by its share of layers, `number` of them.
 
-    Where layers share an index (0.5.18), the index keys are counted apart.
+    Where layers can share an index (0.5.18), the index keys are counted apart, and each draft layer has its own: also
+    one of a draft that has no index at all.
     """
     index, draft_index = 0, 0
     if rule.index_shared:
-        index = sum(layer.index_bytes(layout) for layer in layers if isinstance(layer, LatentAttention))
-        draft_index = sum(layer.index_bytes(layout) for layer in draft if isinstance(layer, LatentAttention))
+        kept = [layer.index_bytes(layout) for layer in layers if isinstance(layer, LatentAttention)]
+        index, draft_index = sum(kept), number * max(kept, default=0)
     if rule.eagle_scale == "add" or index:
         return int((target_bytes - index) * number / len(layers)) + draft_index
     return int(target_bytes * (1 + number / len(layers))) - target_bytes

@@ -1,0 +1,72 @@
+"""Drafting with latent and sparse attention: what is charged, what is refused.
+
+Cells and texts as SGLang's own solver and argument checks answered, asked with these configurations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench.engines.sglang.checks import check
+from tests.test_latent_models import FLASH_NEXT, GLM5, GLM53, LING_TINY, RING, V3, V32, cell, config
+
+K2 = "moonshotai/Kimi-K2-Instruct"
+DENSE = {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3-8B"}  # 36 layers
+NGRAM = {"algorithm": "NGRAM"}
+
+
+def refused(model: str, version: str, **more: Any) -> dict[str, str | None]:
+    return {refusal.key: refusal.engine_error for refusal in check(config(model, version, tp=8, **more))}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "charged"),
+    [
+        # each of the 36 draft layers like one of the target: 1,152 B, and from 0.5.18 an index key of 132 B of its own
+        (V32, "0.5.18", 61 * 1284 + 36 * 1284),
+        (V32, "0.5.23", 124548),
+        (GLM53, "0.5.16", 146376),  # 78 + 36 layers × 1,284
+        (GLM53, "0.5.18", 138852),  # 78 × 1,152 and 21 indexes, 36 × 1,284
+        (V3, "0.5.23", 61 * 1152 + 36 * 1152),
+        (FLASH_NEXT, "0.5.23", 52224),
+    ],
+)
+def test_a_dense_draft_is_charged_as_layers_of_the_target(name: str, version: str, charged: int) -> None:
+    assert cell(name, version, tp=4, speculative=DENSE).charged_bytes == charged
+
+
+def test_trees_do_not_go_over_fixed_pages() -> None:
+    tree = {**DENSE, "num_steps": 3, "eagle_topk": 2, "num_draft_tokens": 4}
+    assert "got attention_backend='dsa'" in str(refused(GLM5, "0.5.16", speculative=tree)["speculative.eagle_topk"])
+    assert "'flashinfer' backend" in str(refused(GLM5, "0.5.12", speculative=tree)["speculative.eagle_topk"])
+    assert not refused(FLASH_NEXT, "0.5.23", speculative=tree)
+    assert not refused(V3, "0.5.16", speculative=tree)
+
+
+@pytest.mark.parametrize(("name", "version"), [(GLM5, "0.5.12"), (V32, "0.5.16"), (FLASH_NEXT, "0.5.23")])
+def test_ngram_drafts_a_tree_unless_told_otherwise(name: str, version: str) -> None:
+    key = "engine.args.speculative-ngram-max-bfs-breadth"
+    assert str(refused(name, version, speculative=NGRAM)[key]).startswith(
+        "ValueError: speculative_eagle_topk(10) > 1 with page_size(64) > 1 is unstable"
+    )
+    assert key not in refused(name, version, speculative=NGRAM, args={"speculative-ngram-max-bfs-breadth": 1})
+    assert not refused(V3, version, speculative=NGRAM) or name == FLASH_NEXT
+
+
+@pytest.mark.parametrize(("name", "version"), [(K2, "0.5.16"), (RING, "0.5.16"), (LING_TINY, "0.5.22")])
+def test_a_checkpoint_without_a_head_is_no_draft(name: str, version: str) -> None:
+    for path in (None, name):
+        found = refused(name, version, speculative={"algorithm": "EAGLE", "draft_model_path": path})
+        assert found == {"speculative.draft_model_path": "AssertionError: Only 1 nextn layer is supported"}
+    assert not refused(V3, "0.5.16", speculative={"algorithm": "EAGLE", "draft_model_path": V3})
+
+
+def test_glm_53_is_read_wrongly_by_two_versions() -> None:
+    """Their cell would come out at 78 × 1,540 B: rotary keys of 192."""
+    assert [version for version in ("0.5.10", "0.5.11", "0.5.12", "0.5.13") if refused(GLM53, version)] == [
+        "0.5.11",
+        "0.5.12",
+    ]
+    assert not refused(GLM5, "0.5.12")
