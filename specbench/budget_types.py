@@ -144,6 +144,7 @@ class MemoryBudget:
     engine_error: str | None  # the text this engine version would raise, when refused
     fault: str | None = None  # a known fault of this engine version that ends such a server, in a sentence
     warnings: tuple[str, ...] = ()
+    out_of_memory: str | None = None  # that it likely runs out outside the budget, with arithmetic; a warning too
     rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
     emulation: Emulation | None = None  # None: the card is itself
     left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at

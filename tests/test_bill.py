@@ -215,6 +215,17 @@ def test_the_campaign_of_the_gpu_is_predicted_and_billed_without_one(tmp_path: P
     assert "--mamba-scheduler-strategy" not in commands["dflash-8"]
 
 
+def test_a_configuration_that_likely_runs_out_of_memory_is_told_with_its_arithmetic() -> None:
+    """DFLASH with 0.97 of an H200: 1.88 GiB are left when all pools stand, of which a full prefill takes 2.77."""
+    fine, tight = (config(gpu__emulate=None, memory__mem_fraction_static=share) for share in (0.9, 0.97))
+    first, second = bill([fine, tight.replace({"name": "tight"})]).costs
+    assert first.out_of_memory is None
+    assert second.out_of_memory == (
+        "Likely out of memory at a full prefill: 1.88 GiB are free outside the budget, less 0.29 GiB for CUDA graphs "
+        "(estimated), less 2.77 GiB for a prefill of 8,192 tokens (estimated) = -1.19 GiB."
+    )
+
+
 def test_the_bill_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     params = str(ROOT / "params" / "h200.yaml")

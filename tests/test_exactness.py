@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import SpecError
-from specbench.studies.exactness import Compared, compared, of_case, read_cases, read_not_compared
-from specbench.studies.exactness_page import page, shares
+from specbench.show.exactness import exactness
+from specbench.studies.exactness import Compared, compared, of_case, read_cases, read_not_compared, shares
+from specbench.studies.exactness_page import page
+from specbench.studies.study import study
 from specbench.units import GIB, Interval
 
 HERE = Path(__file__).parent
@@ -42,12 +44,12 @@ SHARES = {
     ("recording", "measured", "refusal"): (61, 61, 0, 0),
     ("public case", "configuration", "slots_per_request"): (4, 4, 0, 0),
     ("public case", "configuration", "weights"): (8, 3, 2, 3),
-    ("public case", "configuration", "draft_weights"): (2, 1, 1, 0),
+    ("public case", "configuration", "draft_weights"): (3, 1, 1, 1),
     ("public case", "configuration", "refusal"): (1, 1, 0, 0),
     ("public case", "measured", "state_slots"): (3, 2, 1, 0),
     ("public case", "measured", "kv_tokens"): (3, 0, 3, 0),
     ("public case", "formula", "running_requests"): (12, 12, 0, 0),
-    ("public case", "formula", "pool_size"): (52, 50, 0, 2),
+    ("public case", "formula", "pool_size"): (54, 52, 0, 2),
     ("public case", "back-solved", "state_slots"): (2, 1, 0, 1),
     ("public case", "back-solved", "pool_size"): (1, 1, 0, 0),
 }
@@ -115,3 +117,17 @@ def test_a_case_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         read_cases(file)
     assert str(caught.value).startswith("cases.yaml: one: 'flags': no such key.\nAllowed here: case, report, config,")
+
+
+def test_a_campaign_says_how_exact_it_was() -> None:
+    studies = [study(HERE / "records" / name) for name in ("h200_dflash-4", "dflash_r8")]
+    text = exactness(studies).text
+    lines = {tuple(line.split()[:3]): line.split() for line in text.splitlines()}
+    assert lines["measured", "KV", "tokens"][3:8] == ["2", "1", "1", "0", "1"]  # 158,178 for 158,177: dflash_r8
+    assert "(dflash_r8)" in lines["measured", "KV", "tokens"]
+    assert lines["configuration", "state", "slots"][3:] == ["2", "2", "0", "0"]
+    assert "not watched by NVML" in text and "graphs" in text  # that estimates are no part of it
+
+
+def test_where_nothing_was_logged_nothing_is_said() -> None:
+    assert exactness([]).text == ""

@@ -119,6 +119,7 @@ def _budget(case: Case) -> MemoryBudget:
         engine_error=engine_error(case, verdict),
         fault=known_fault(case, verdict),
         warnings=warnings(case) + (() if beside is None or beside.warning is None else (beside.warning,)),
+        out_of_memory=None if beside is None else beside.warning,
         details=_details(case, beside),
     )
 

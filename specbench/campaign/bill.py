@@ -64,6 +64,11 @@ class Cost:
         """A known fault of the engine that ends such a server, in a sentence; None: none known."""
         return None if self.budget is None else self.budget.fault
 
+    @property
+    def out_of_memory(self) -> str | None:
+        """That graphs and a full prefill likely do not fit outside the budget, with the arithmetic; None: they do."""
+        return None if self.budget is None else self.budget.out_of_memory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:

@@ -37,6 +37,9 @@ def bill(campaign: str, ahead: Outlook, console: Console) -> None:
         if cost.fault is not None:
             told = f"{_INDENT}{cost.config.name}: {_expected(cost)}. {cost.fault}"
             console.print(Text(told, style="yellow"), soft_wrap=True, highlight=False)
+        if cost.out_of_memory is not None:
+            told = f"{_INDENT}{cost.config.name}: {cost.out_of_memory}"
+            console.print(Text(told, style="yellow"), soft_wrap=True, highlight=False)
     for note in ahead.bill.notes:
         console.print(Text(f"{_INDENT}{note}", style="dim"), soft_wrap=True, highlight=False)
 
@@ -171,7 +174,7 @@ def _style(cost: Cost) -> str:
 
 
 def _warnings(cost: Cost) -> tuple[str, ...]:
-    fault = () if cost.fault is None else (cost.fault,)
+    fault = tuple(text for text in (cost.fault, cost.out_of_memory) if text is not None)
     if cost.config.engine.replay is not None:
         return fault
     return (*fault, *no_interpreter(cost.config), *of_workload(cost.config, cost.budget))

@@ -13,6 +13,7 @@ from ..records.listing import folder_in, read
 from ..records.record import RunRecord
 from ..studies.study import Collection, Missing, Study
 from .client import client_warning
+from .exactness import exactness
 from .figures import amount_cell, outcome_cell
 from .run import partly_answered, served_cell
 from .shown import Cell, Shown, Value, joined, table
@@ -20,8 +21,9 @@ from .story import first_sentence, opening, short_cause
 
 
 def campaign(collection: Collection) -> Shown:
-    """What the campaign shows, every shortfall with its remedy, the table of all runs."""
-    return joined([opening(collection), client_warning(collection.studies), runs_table(collection)])
+    """What the campaign shows, every shortfall with its remedy, the table of all runs, how exact predictions were."""
+    parts = [opening(collection), client_warning(collection.studies), runs_table(collection)]
+    return joined([*parts, exactness(collection.studies)])
 
 
 def runs_table(collection: Collection) -> Shown:

@@ -110,6 +110,22 @@ def compared(records: Iterable[Path], cases: Iterable[Case]) -> tuple[Compared, 
     return tuple(rows)
 
 
+def shares(rows: Iterable[Compared]) -> dict[tuple[str, Basis, Figure], tuple[int, int, int, int]]:
+    """(source, basis, figure) -> rows, exact, inside, off or not predicted."""
+    found: dict[tuple[str, Basis, Figure], list[Compared]] = {}
+    for row in rows:
+        found.setdefault((row.source, row.basis, row.figure), []).append(row)
+    return {
+        key: (
+            len(mine),
+            sum(row.verdict == "exact" for row in mine),
+            sum(row.verdict == "inside" for row in mine),
+            sum(row.verdict in ("off", "not predicted") for row in mine),
+        )
+        for key, mine in found.items()
+    }
+
+
 # ── recordings ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

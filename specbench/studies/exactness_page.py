@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..units import GIB, Interval
-from .exactness import BASES, FIGURES, Basis, Case, Compared, Figure, compared, read_cases, read_not_compared
+from .exactness import BASES, FIGURES, Case, Compared, compared, read_cases, read_not_compared, shares
 
 _HEAD = """# How exact is it
 
@@ -44,22 +44,6 @@ def page(rows: Sequence[Compared], cases: Sequence[Case], not_compared: Mapping[
     parts += ["Of these nothing is compared:\n", _table(("case", "why"), sorted(not_compared.items()))]
     parts += ["## Every recording\n", _RECORDINGS, _recordings(rows)]
     return "\n".join(parts)
-
-
-def shares(rows: Iterable[Compared]) -> dict[tuple[str, Basis, Figure], tuple[int, int, int, int]]:
-    """(source, basis, figure) -> rows, exact, inside, off or not predicted."""
-    found: dict[tuple[str, Basis, Figure], list[Compared]] = {}
-    for row in rows:
-        found.setdefault((row.source, row.basis, row.figure), []).append(row)
-    return {
-        key: (
-            len(mine),
-            sum(row.verdict == "exact" for row in mine),
-            sum(row.verdict == "inside" for row in mine),
-            sum(row.verdict in ("off", "not predicted") for row in mine),
-        )
-        for key, mine in found.items()
-    }
 
 
 def _shares(rows: Sequence[Compared]) -> str:
