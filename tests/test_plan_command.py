@@ -83,8 +83,8 @@ def test_none_is_an_answer_with_its_proof_and_the_nearest() -> None:
     text = " ".join(plan(f"params/story/tp2-8-0516.yaml --set parallel.tp_size=1 --gpus 1 {wish}").split())
     assert "No. None of 1,223 candidates reaches 8 requests at once" in text
     assert "on 1 × RTX PRO 6000; 2 × RTX PRO 6000 do." in text
-    assert "nearest: 6 instead of 8 requests, with max_running_requests 6, " in text
-    assert "or 8 requests of at most 20,720 tokens each." in text
+    assert "nearest: 5 instead of 8 requests, with max_running_requests 5, " in text
+    assert "or 8 requests of at most 10,419 tokens each." in text
     assert "max_mamba_cache_size 40: refused: Nothing remains for KV tokens: 16.21 GiB left for pools" in text
 
 

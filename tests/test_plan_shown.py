@@ -24,7 +24,7 @@ def test_the_verdict_has_whole_numbers_of_every_number_of_ranks() -> None:
     lines = str(show.plan_verdict(answer())).splitlines()
     assert lines[0] == "predicted for 8 requests at once"
     assert [line.split()[0] for line in lines[3:]] == ["TP1", "TP2", "TP4", "TP8"]
-    assert "mem_fraction_static 0.89" in lines[3] and lines[3].endswith("4 / 5 / 11")
+    assert "mem_fraction_static 0.89" in lines[3] and lines[3].endswith("4 / 5 / 10")
 
 
 def test_the_answer_names_flags_and_the_whole_command() -> None:

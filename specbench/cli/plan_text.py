@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..planning.commands import difference, shell_line
 from ..planning.types import LEVELS, Answer, Plan, Size
-from ..planning.words import CERTAIN, at_most, cards, flags, headline, needs, of_size, prices, reached
+from ..planning.words import CERTAIN, at_most, cards, cautions, flags, headline, needs, of_size, prices, reached
 from ..units import format_gib
 
 _SHOWN_PLANS = 5
@@ -35,7 +35,7 @@ def render(answer: Answer, console: Console) -> None:
     console.print(_sizes(answer))
     levels = "; ".join(f"[bold]{name}[/]: {LEVELS[name]}" for name in _LEVELS)
     more = " * more cards than there are." if any(size.gpus > answer.gpus for size in answer.sizes) else ""
-    console.print(f"most: requests at once. {levels}.{more}", highlight=False)
+    console.print(f"most: requests at once (in brackets: surely). {levels}.{more}", highlight=False)
     for size in answer.sizes:
         _size(answer, size, console)
     for note in answer.notes:
@@ -47,9 +47,8 @@ def _best(answer: Answer, best: Plan, console: Console) -> None:
     console.print(Text(f"{CERTAIN[best.certainty]}. Predicted: {reached(best.budget)}.", style=style), highlight=False)
     if best.costs:
         console.print(f"against the settings as they are: {escape('; '.join(best.costs))}.", highlight=False)
-    for warning in (best.budget.fault, *best.budget.warnings):
-        if warning is not None:
-            console.print(f"[yellow]note[/]: {escape(warning)}", highlight=False)
+    for warning in cautions(best):
+        console.print(f"[yellow]note[/]: {escape(warning)}", highlight=False)
     gone, come = difference(answer.given, best.config)
     if gone or come:
         console.print("\n[bold]flags that change[/]")
@@ -66,8 +65,7 @@ def _sizes(answer: Answer) -> Table:
     table.add_column("ranks", style="bold", no_wrap=True)
     table.add_column("cheapest that reaches it", overflow="fold", min_width=24)
     table.add_column("", no_wrap=True)
-    for level in _LEVELS:
-        table.add_column(f"most, {level}", justify="right")
+    table.add_column(f"most: {' / '.join(_LEVELS)}", no_wrap=True)
     for size in answer.sizes:
         owned = "" if size.gpus <= answer.gpus else " *"
         if size.impossible is not None:
@@ -79,7 +77,7 @@ def _sizes(answer: Answer) -> Table:
             f"TP{size.tp_size}{owned}",
             "[red]none[/]" if first is None else escape(flags(first, whole=False) or _ONLY_ASKED),
             "" if first is None else _MARKS[first.certainty],
-            *(by_level.get(level, "") for level in _LEVELS),
+            " / ".join(by_level.get(level, "") for level in _LEVELS),
         )
     return table
 

@@ -14,11 +14,22 @@ from typing import Any, Literal
 from .. import speculative
 from ..configuration.config import RunConfig
 from ..engines.sglang.flags import kv_dtypes
-from ..engines.sglang.resolve import DEFAULT_RATIO, Settings
+from ..engines.sglang.resolve import DEFAULT_RATIO, Settings, spelled
+from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..versions import at_least
 
 Kind = Literal[
-    "requests", "context", "slots", "ratio", "fraction", "state_dtype", "kv_dtype", "draft_tokens", "strategy", "radix"
+    "requests",
+    "context",
+    "slots",
+    "ratio",
+    "fraction",
+    "state_dtype",
+    "kv_dtype",
+    "draft_tokens",
+    "strategy",
+    "radix",
+    "graphs",
 ]
 
 #: Cheapest first, and what a change of the kind costs in general. More cards are dearer than all of them.
@@ -33,6 +44,7 @@ COSTS: Mapping[Kind, str] = {
     "draft_tokens": "speed: fewer tokens can be accepted in a step",
     "strategy": "speed or prefix reuse: how the prefix cache keeps states",
     "radix": "the prefix cache: every prompt is computed whole",
+    "graphs": "speed: no CUDA graphs",
 }
 #: The same in a word or two.
 PRICES: Mapping[Kind, str] = {
@@ -46,9 +58,12 @@ PRICES: Mapping[Kind, str] = {
     "draft_tokens": "speed of drafts",
     "strategy": "speed or prefixes",
     "radix": "prefix cache",
+    "graphs": "speed",
 }
 #: Kinds that only say what is wished.
 ASKED: frozenset[Kind] = frozenset({"requests", "context"})
+#: Made only where a known fault of the engine's version asks for it.
+MENDS: frozenset[Kind] = frozenset({"graphs"})
 #: Kinds by which the output of the model may change.
 CHANGES_RESULTS: frozenset[Kind] = frozenset({"state_dtype", "kv_dtype"})
 
@@ -186,3 +201,9 @@ def no_radix(config: RunConfig) -> Iterator[Change]:
         change["memory.mamba_radix_cache_strategy"] = "auto"
         note += " (without the strategy's flag)"
     yield Change("radix", change, note, "off")
+
+
+def without_graphs(config: RunConfig) -> Change:
+    """What avoids the attention mask of CUDA graphs that is too small."""
+    note = "the attention mask of this version's CUDA graphs is too small for a full batch"
+    return Change("graphs", {spelled(config, AVOIDED_BY): True}, note, "off")

@@ -21,7 +21,7 @@ def costs(budget: MemoryBudget, before: MemoryBudget | None, changes: tuple[Chan
 def _dear(changes: tuple[Change, ...]) -> Iterator[Change]:
     """Those whose price is not in the figures."""
     for change in changes:
-        if change.kind in ("state_dtype", "kv_dtype", "draft_tokens", "strategy", "radix"):
+        if change.kind in ("state_dtype", "kv_dtype", "draft_tokens", "strategy", "radix", "graphs"):
             yield change
 
 

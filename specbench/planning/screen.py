@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from ..budget.case import Case
 from ..budget.freememory import Start, start
+from ..budget.outside import outside
+from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines import check
 from ..engines.sglang.demand import demand, rest_gib, units
@@ -23,7 +25,7 @@ from ..engines.sglang.sizing.cell import Cell, Slot
 from ..engines.sglang.sizing.contract import Demand
 from ..engines.sglang.sizing.span import Solved, Span
 from ..errors import SpecbenchError
-from ..units import GIB
+from ..units import GIB, Interval
 from .changes import Change
 
 
@@ -34,6 +36,7 @@ class Need:
     requests: int
     tokens: int
     slack_bytes: int
+    estimated: bool = True  # what graphs and a full prefill are estimated to take counts as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,7 @@ class Figures:
     requests: int
     tokens: int
     slack_bytes: int | None  # None: refused, or not predicted
+    left_bytes: int | None = None  # of the slack, less graphs and a full prefill, by estimate; None: not estimated
 
 
 def changed(config: RunConfig, *changes: Change) -> RunConfig | None:
@@ -132,7 +136,10 @@ def figures(frame: Frame, inner: tuple[Change, ...], need: Need | None = None) -
         start=frame.begin,
         span=Span(point=solved, all=(solved,)),
     )
-    return Figures(requests=requests, tokens=tokens, slack_bytes=case.slack_bytes(solved, pre, draft.point))
+    slack = case.slack_bytes(solved, pre, draft.point)
+    beside = outside(resolved, Interval.exact(slack), requests, tokens)
+    left = None if beside is None else beside.left.point
+    return Figures(requests=requests, tokens=tokens, slack_bytes=slack, left_bytes=left)
 
 
 def could_be_sure(frame: Frame, inner: tuple[Change, ...], need: Need) -> bool:
@@ -163,11 +170,14 @@ def _asked(frame: Frame, inner: tuple[Change, ...]) -> Demand:
 
 def reaches(found: Figures, need: Need) -> bool:
     """Whether that is what is needed. A slack that is not predicted (a host) hinders nothing."""
-    return (
-        found.requests >= need.requests
-        and found.tokens >= need.tokens
-        and (found.slack_bytes is None or found.slack_bytes >= need.slack_bytes)
-    )
+    return found.requests >= need.requests and found.tokens >= need.tokens and roomy(found, need)
+
+
+def roomy(found: Figures, need: Need) -> bool:
+    """Whether enough stays outside the pools."""
+    if need.estimated and found.left_bytes is not None and found.left_bytes < 0:
+        return False
+    return found.slack_bytes is None or found.slack_bytes >= need.slack_bytes
 
 
 def shortfall(found: Figures, need: Need) -> tuple[float, float]:
@@ -176,9 +186,19 @@ def shortfall(found: Figures, need: Need) -> tuple[float, float]:
         max(0.0, 1 - found.requests / need.requests),
         max(0.0, 1 - found.tokens / need.tokens) if need.tokens else 0.0,
     ]
-    if found.slack_bytes is not None and need.slack_bytes:
-        lacks.append(max(0.0, 1 - found.slack_bytes / need.slack_bytes))
+    if found.slack_bytes is not None:
+        taken = found.slack_bytes - found.left_bytes if need.estimated and found.left_bytes is not None else 0
+        needed = max(need.slack_bytes, taken)
+        lacks.append(max(0.0, 1 - found.slack_bytes / needed) if needed else 0.0)
     return max(lacks), sum(lacks)
+
+
+def estimated_outside(budget: MemoryBudget) -> Interval | None:
+    """What graphs and a full prefill take of what is outside the pools; None: not estimated."""
+    graphs, running = (budget.details.get(f"estimated_{name}_bytes") for name in ("graphs", "activations"))
+    if graphs is None or running is None:
+        return None
+    return Interval(graphs.low + running.low, graphs.point + running.point, graphs.high + running.high)
 
 
 def per_worker(config: RunConfig, requests: int) -> int:

@@ -19,7 +19,7 @@ from ..engines.sglang.splitting import uneven
 from ..errors import ConfigError, SpecbenchError
 from ..specs import load_model
 from ..units import format_gib
-from .changes import TP_SIZES, Change, Kind, fractions, slots
+from .changes import TP_SIZES, Change, Kind, fractions, slots, without_graphs
 from .costs import costs
 from .grid import Kinds, combinations, inner_changes, outer_changes
 from .screen import (
@@ -29,16 +29,18 @@ from .screen import (
     Refused,
     changed,
     could_be_sure,
+    estimated_outside,
     figures,
     frame,
     per_worker,
     reaches,
+    roomy,
     shortfall,
     unchecked,
 )
 from .types import Answer, Certainty, Failure, Most, Plan, Size
 from .wished import asking, on_ranks, with_wishes
-from .wishes import Wishes, of_mapping
+from .wishes import LEAST_SLACK_BYTES, Wishes, of_mapping
 
 #: Plans of one number of ranks that are enough; the search of a size ends with them.
 MOST_PLANS = 8
@@ -131,7 +133,7 @@ class _Search:
         failures = self.failures(each)
         longest = None
         if not plans:
-            most = (*most, *self.most(("any",)))
+            most = (*most, self.nearest(each, most[-1]))
             longest = self.longest(each)
         return Size(
             tp_size=tp,
@@ -207,7 +209,13 @@ class _Search:
         return self.frames[key]
 
     def _need(self, each: int) -> Need:
-        return Need(requests=each, tokens=self._tokens(each), slack_bytes=self.wishes.slack_bytes)
+        return self._wished(each, self._tokens(each))
+
+    def _wished(self, each: int, tokens: int) -> Need:
+        """A stated slack is the word; else what is estimated counts, and no less than the least."""
+        stated = self.wishes.slack_bytes
+        slack = LEAST_SLACK_BYTES if stated is None else stated
+        return Need(requests=each, tokens=tokens, slack_bytes=slack, estimated=stated is None)
 
     def _tokens(self, each: int) -> int:
         """Of one worker. Without a wish one whole request: less serves to the letter, and nobody in practice."""
@@ -223,6 +231,13 @@ class _Search:
         if config is None:
             return None
         budget = _budget(config)
+        if budget is not None and budget.fault is not None and "graphs" not in self.keep:
+            # Memory suffices and the server would still end at its first full batch: the way around it is in the plan.
+            changes = (*changes, without_graphs(self.base))
+            config = changed(self.base, *changes)
+            budget = _budget(config)
+        if config is None:
+            return None
         certainty = None if budget is None else certain(budget, need)
         if budget is None or certainty is None:
             return None
@@ -272,18 +287,19 @@ class _Search:
         """The most tokens that each of so many requests can have at once, over the grid; None: they do not run."""
         most = 0
         for one, inner in self._widest(each):
-            need = Need(requests=each, tokens=most + 1, slack_bytes=self.wishes.slack_bytes)
+            need = self._wished(each, most + 1)
             found = figures(one, inner, need)
             most = found.tokens if reaches(found, need) else most
         return most // each or None
 
-    def _widest(self, each: int) -> Iterator[tuple[Frame, tuple[Change, ...]]]:
+    def _widest(self, each: int, *, dearest_first: bool = False) -> Iterator[tuple[Frame, tuple[Change, ...]]]:
         """Candidates that hold the most: slots as they are or exactly as needed, and the largest fractions that leave
         enough outside the pools. With slots given, tokens rise with the fraction and the slack falls; where they are
         not, tokens may fall by a step, so the three largest fractions are yielded."""
         start = self._frame(each)
         reference = start if isinstance(start, Frame) else unchecked(self.base)
-        for kinds in combinations(self.wishes, self.keep):
+        every = combinations(self.wishes, self.keep)
+        for kinds in reversed(every) if dearest_first else every:
             if kinds.inner not in ((), ("slots",)):
                 continue
             for changes in outer_changes(kinds, reference, self.wishes):
@@ -297,34 +313,41 @@ class _Search:
 
     def _largest_fractions(self, one: Frame, inner: tuple[Change, ...]) -> list[Change]:
         steps = sorted(fractions(one.resolved.fraction), key=lambda change: float(change.value))
-        low, high = 0, len(steps)
+        low, high, need = 0, len(steps), self._wished(1, 0)
         while low < high:
             middle = (low + high) // 2
-            slack = figures(one, (*inner, steps[middle])).slack_bytes
-            low, high = (low, middle) if slack is not None and slack < self.wishes.slack_bytes else (middle + 1, high)
+            enough = roomy(figures(one, (*inner, steps[middle])), need)
+            low, high = (middle + 1, high) if enough else (low, middle)
         return steps[max(0, low - 3) : low][::-1]
 
     # ── the most at once ─────────────────────────────────────────────────────────────────────────────────────────
 
     def most(self, levels: tuple[str, ...]) -> tuple[Most, ...]:
+        """The most requests at once of each level; a level holds what the one before it does."""
         found: list[Most] = []
         for level in levels:
             at_least = max((one.requests for one in found), default=0)
-            likely = _largest(partial(self._reaches_at, level), at_least)
-            plan = self._plan_at(level, likely, "likely")
-            sure = likely
-            if plan is None or plan.certainty != "sure":
-                sure = _below(partial(self._surely_at, level), likely)
-            found.append(
-                Most(
-                    level=level,
-                    requests=0 if plan is None else likely,
-                    sure=sure,
-                    plan=plan,
-                    sure_plan=self._plan_at(level, sure, "sure"),
-                )
-            )
+            found.append(self._most_of(level, _largest(partial(self._reaches_at, level), at_least), 0))
         return tuple(found)
+
+    def nearest(self, each: int, known: Most) -> Most:
+        """The most at once with everything that the wishes allow, where `each` are too many. `known`: of less."""
+        likely = _below(partial(self._reaches_at, "any"), each, known.requests)
+        return self._most_of("any", likely, known.sure)
+
+    def _most_of(self, level: str, likely: int, surely: int) -> Most:
+        """`surely`: a number that is known to be reached surely."""
+        plan = self._plan_at(level, likely, "likely")
+        sure = likely
+        if plan is None or plan.certainty != "sure":
+            sure = _below(partial(self._surely_at, level), likely, min(surely, likely))
+        return Most(
+            level=level,
+            requests=0 if plan is None else likely,
+            sure=sure,
+            plan=plan,
+            sure_plan=self._plan_at(level, sure, "sure"),
+        )
 
     def _plan_at(self, level: str, each: int, least: Certainty) -> Plan | None:
         """The first candidate of a level that reaches so many, sure before likely."""
@@ -333,7 +356,8 @@ class _Search:
         second = None
         for one, inner in self._level_candidates(level, each):
             need = self._need(each)
-            if not reaches(figures(one, inner, need), need):
+            found = figures(one, inner, need)
+            if not reaches(found, need):
                 continue
             if (second is not None or least == "sure") and not could_be_sure(one, inner, need):
                 continue
@@ -346,14 +370,18 @@ class _Search:
     def _reaches_at(self, level: str, each: int) -> bool:
         """Whether a candidate of a level reaches so many at the likely free memory."""
         need = self._need(each)
-        return any(reaches(figures(one, inner, need), need) for one, inner in self._level_candidates(level, each))
+        # the dearest first: if any does, these do
+        candidates = self._level_candidates(level, each, dearest_first=True)
+        return any(reaches(figures(one, inner, need), need) for one, inner in candidates)
 
     def _surely_at(self, level: str, each: int) -> bool:
         return self._plan_at(level, each, "sure") is not None
 
-    def _level_candidates(self, level: str, each: int) -> Iterator[tuple[Frame, tuple[Change, ...]]]:
+    def _level_candidates(
+        self, level: str, each: int, *, dearest_first: bool = False
+    ) -> Iterator[tuple[Frame, tuple[Change, ...]]]:
         if level == "any":
-            yield from self._widest(each)
+            yield from self._widest(each, dearest_first=dearest_first)
             return
         start = self._frame(each)
         if isinstance(start, Refused):
@@ -396,13 +424,15 @@ def certain(budget: MemoryBudget, need: Need) -> Certainty | None:
         return None
     if running.point < need.requests or tokens.point < need.tokens:
         return None
-    if slack is not None and slack.point < need.slack_bytes:
+    taken = estimated_outside(budget) if need.estimated else None
+    needed = max(need.slack_bytes, 0 if taken is None else taken.point)
+    if slack is not None and slack.point < needed:
         return None
     sure = (
         "refused" not in budget.verdicts
         and running.low >= need.requests
         and tokens.low >= need.tokens
-        and (slack is None or slack.low >= need.slack_bytes)
+        and (slack is None or slack.low >= needed)
     )
     return "sure" if sure else "likely"
 
@@ -423,6 +453,10 @@ def lacking(budget: MemoryBudget, need: Need) -> str:
         lacks.append(f"{tokens.point:,} of {need.tokens:,} KV tokens")
     if slack is not None and slack.point < need.slack_bytes:
         lacks.append(f"{format_gib(slack.point)} outside the pools, {format_gib(need.slack_bytes)} are needed")
+    taken = estimated_outside(budget)
+    if slack is not None and need.estimated and taken is not None and slack.point < taken.point:
+        need_words = f"graphs and a full prefill take about {format_gib(taken.point)}"
+        lacks.append(f"{format_gib(slack.point)} outside the pools, {need_words}")
     return "; ".join(lacks) or "reaches at the likely free memory only"
 
 
@@ -463,9 +497,8 @@ def _tried(changes: tuple[Change, ...], count: int) -> str:
     return best if count == 1 else f"{best} (the best of {count} steps)"
 
 
-def _below(works: Callable[[int], bool], high: int) -> int:
-    """The largest number below `high` that works, by halving; 0: none."""
-    low = 0
+def _below(works: Callable[[int], bool], high: int, low: int = 0) -> int:
+    """The largest number below `high` that works, by halving. `low`: one that does; 0: none."""
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (middle, high) if works(middle) else (low, middle)

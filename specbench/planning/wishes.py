@@ -18,7 +18,7 @@ from ..units import GIB
 StateDtype = Literal["float32", "bfloat16", "float16"]
 _STATE_DTYPES: tuple[StateDtype, ...] = ("float32", "bfloat16", "float16")
 
-#: Graphs (0.1-1.2 GiB in the recordings) and the activations of a prefill chunk need about this much of the slack.
+#: Where nothing is estimated, and at the least: graphs (0.1-1.2 GiB in the recordings) and a prefill chunk.
 LEAST_SLACK_BYTES = 2 * GIB
 #: Beyond these a figure is a slip of the pen, and arithmetic over it says nothing.
 _MOST_REQUESTS = 100_000
@@ -35,7 +35,7 @@ MEANINGS: Mapping[str, str] = {
     "state_dtype": "the recurrent state stays of this type (float32, bfloat16, float16)",
     "kv_dtype": "the KV cache stays of this type (auto, bf16, fp8_e4m3, …)",
     "prefix_cache": "true: the prefix cache stays on",
-    "slack_gib": "GiB of each card that stay outside the pools, for graphs and activations (left out: 2)",
+    "slack_gib": "GiB of each card that stay outside the pools, for graphs and activations (left out: by estimate)",
 }
 
 
@@ -51,7 +51,7 @@ class Wishes:
     state_dtype: StateDtype | None = None
     kv_dtype: str | None = None
     prefix_cache: bool = False
-    slack_bytes: int = LEAST_SLACK_BYTES
+    slack_bytes: int | None = None  # of each card; None: what is estimated to be needed
 
     def tokens(self, requests: int, least: int) -> int:
         """KV tokens without which so many requests are not served as wished.
@@ -66,7 +66,8 @@ class Wishes:
     def mapping(self) -> dict[str, Any]:
         """What is wished, by the names of the wishes: `of_mapping` reads it back equal."""
         found = {name: getattr(self, name) for name in MEANINGS if name not in ("slack_gib", "prefix_cache")}
-        found |= {"prefix_cache": self.prefix_cache or None, "slack_gib": self.slack_bytes / GIB}
+        slack = None if self.slack_bytes is None else self.slack_bytes / GIB
+        found |= {"prefix_cache": self.prefix_cache or None, "slack_gib": slack}
         return {name: value for name, value in found.items() if value is not None}
 
     @property
@@ -90,7 +91,7 @@ class Wishes:
             parts.append(f"KV stays {self.kv_dtype}")
         if self.prefix_cache:
             parts.append("prefix cache stays on")
-        if self.slack_bytes != LEAST_SLACK_BYTES:
+        if self.slack_bytes is not None:
             parts.append(f"{self.slack_bytes / GIB:g} GiB outside the pools")
         return "; ".join(parts)
 

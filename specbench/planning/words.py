@@ -12,10 +12,12 @@ from ..engines.sglang.command import flags_for
 from ..engines.sglang.flags import facts_version
 from ..specs import load_gpu
 from ..terms import Limit
-from ..units import Interval, counted, format_gib
+from ..units import GIB, Interval, counted, format_gib
 from .changes import ASKED, COSTS, PRICES, Change
 from .grid import WORDS
+from .screen import estimated_outside
 from .types import Answer, Most, Plan, Size
+from .wishes import LEAST_SLACK_BYTES
 
 _FIGURES: tuple[tuple[Limit, str], ...] = (
     ("state_slots", "state slots"),
@@ -106,8 +108,14 @@ def reached(budget: MemoryBudget) -> str:
             parts.append(f"{spread(value)} {noun}")
     slack = budget.terms["slack"].bytes
     if slack is not None:
-        parts.append(f"{format_gib(slack.point)} of each card outside the pools")
+        taken = estimated_outside(budget)
+        of_it = "" if taken is None else f" (graphs and a full prefill take about {_about(taken)} of it)"
+        parts.append(f"{format_gib(slack.point)} of each card outside the pools{of_it}")
     return ", ".join(parts)
+
+
+def _about(value: Interval) -> str:
+    return f"{format_gib(value.point)}, {value.low / GIB:.2f} to {value.high / GIB:.2f}"
 
 
 def spread(value: Interval) -> str:
@@ -115,8 +123,8 @@ def spread(value: Interval) -> str:
 
 
 def at_most(most: Most) -> str:
-    """'22 (21 surely)'."""
-    return f"{most.requests:,}" + (f" ({most.sure:,} surely)" if most.sure != most.requests else "")
+    """'22 (21)': at the likely free memory, and in brackets what is sure where that is less."""
+    return f"{most.requests:,}" + (f" ({most.sure:,})" if most.sure != most.requests else "")
 
 
 def of_size(answer: Answer, size: Size) -> Iterator[str]:
@@ -133,11 +141,24 @@ def of_size(answer: Answer, size: Size) -> Iterator[str]:
     nearest = next((most for most in size.most if most.level == "any"), None)
     wanted = answer.wishes.running_requests
     if nearest is not None and nearest.plan is not None:
-        yield f"nearest: {at_most(nearest)} instead of {wanted:,} requests, with {setting(nearest.plan.changes)}."
+        yield f"nearest: {nearest.requests:,} instead of {wanted:,} requests, with {setting(nearest.plan.changes)}."
     if size.longest_context is not None:
         yield f"or {wanted:,} requests of at most {size.longest_context:,} tokens each."
     if (nearest is None or nearest.plan is None) and size.longest_context is None:
         yield "nothing comes near: not one such request runs."
+
+
+def cautions(plan: Plan) -> Iterator[str]:
+    """What to be careful about: faults and warnings of the prediction, and room that an estimate may not leave."""
+    budget = plan.budget
+    yield from filter(None, (budget.fault, *budget.warnings))
+    slack, taken = budget.terms["slack"].bytes, estimated_outside(budget)
+    if slack is not None and taken is not None and slack.low < taken.high:
+        yield (
+            f"graphs and a full prefill may take up to {format_gib(taken.high)} by estimate, and there may be "
+            f"{format_gib(slack.low)} outside the pools: should it run out of memory, a smaller --mem-fraction-static "
+            "or --chunked-prefill-size gives room."
+        )
 
 
 def needs(answer: Answer) -> str:
@@ -153,5 +174,9 @@ def needs(answer: Answer) -> str:
         found.append(f"the KV pool must hold {wishes.context:,} tokens for each request")
     else:
         found.append("the KV pool must hold one whole request (context is not wished, so no more)")
-    found.append(f"{format_gib(wishes.slack_bytes)} of each card must stay outside the pools")
+    if wishes.slack_bytes is None:
+        least = format_gib(LEAST_SLACK_BYTES)
+        found.append(f"outside the pools what graphs and a full prefill are estimated to take, at least {least}")
+    else:
+        found.append(f"{format_gib(wishes.slack_bytes)} of each card outside the pools")
     return "; ".join(found)

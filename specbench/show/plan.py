@@ -6,7 +6,19 @@ from html import escape
 
 from ..planning.commands import difference, shell_line
 from ..planning.types import LEVELS, Answer, Plan, Size
-from ..planning.words import CERTAIN, at_most, cards, flags, headline, needs, of_size, prices, reached, setting
+from ..planning.words import (
+    CERTAIN,
+    at_most,
+    cards,
+    cautions,
+    flags,
+    headline,
+    needs,
+    of_size,
+    prices,
+    reached,
+    setting,
+)
 from ..units import format_gib
 from .figures import interval_cell, plain_interval
 from .shown import Cell, Shown, Value, joined, paragraph, table
@@ -36,9 +48,7 @@ def plan_answer(answer: Answer) -> Shown:
     parts = [Shown(html, "\n".join([words, *lines]))]
     if best is not None:
         parts.append(_command(answer, best))
-        parts += [
-            paragraph(f"Note: {text}", tone="warn") for text in (best.budget.fault, *best.budget.warnings) if text
-        ]
+        parts += [paragraph(f"Note: {text}", tone="warn") for text in cautions(best)]
     parts += [paragraph(f"Note: {note}", tone="muted") for note in answer.notes]
     return joined(parts)
 

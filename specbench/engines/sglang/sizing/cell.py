@@ -49,6 +49,8 @@ class Slot:
     tp: int
     conv_itemsize: int
     conv_bytes: int  # all of them
+    conv_column_bytes: int  # one column of a convolution window, all layers that have one
+    windows_overlap: bool  # whether the convolution windows of a chain can share columns in all layers
     ssm_bytes: int
     charged_bytes: int  # p, as the solver takes it
 
@@ -56,14 +58,9 @@ class Slot:
     def layers(self) -> int:
         return len(self.mine)
 
-    @property
-    def windows_overlap(self) -> bool:
-        """Whether the convolution windows of a chain can share columns in all layers."""
-        return all(layer.windows_overlap for layer in self.mine)
-
     def conv_bytes_overlapping(self, windows: int) -> int:
-        """`windows` successive convolution windows that share columns, all layers, bytes."""
-        return sum(layer.conv_bytes_overlapping(self.tp, self.conv_itemsize, windows) for layer in self.mine)
+        """`windows` successive convolution windows that share columns, all layers, bytes: a column more for each."""
+        return self.conv_bytes + (windows - 1) * self.conv_column_bytes
 
 
 def cell(
@@ -194,6 +191,11 @@ def slot(
         tp=tp,
         conv_itemsize=conv_itemsize,
         conv_bytes=conv,
+        conv_column_bytes=sum(
+            layer.conv_bytes_overlapping(tp, conv_itemsize, 2) - layer.conv_bytes_overlapping(tp, conv_itemsize, 1)
+            for layer in mine
+        ),
+        windows_overlap=all(layer.windows_overlap for layer in mine),
         ssm_bytes=ssm,
         charged_bytes=int(whole * share),
     )
