@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from specbench.diagnose.diagnosis import of_record
+from specbench.diagnose.types import Diagnosis
 from specbench.errors import SpecError
+from specbench.records.record import RunRecord
 from specbench.show.exactness import exactness
 from specbench.studies.exactness import Compared, compared, of_case, read_cases, read_not_compared, shares
 from specbench.studies.exactness_page import page
@@ -19,9 +22,14 @@ CASES = read_cases(FILE)
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Compared, ...]:
+def recordings() -> tuple[Diagnosis, ...]:
     folders = sorted(folder for folder in (HERE / "records").iterdir() if folder.is_dir())
-    return compared(folders, CASES)
+    return tuple(of_record(RunRecord.open(folder)) for folder in folders)
+
+
+@pytest.fixture(scope="module")
+def rows(recordings: tuple[Diagnosis, ...]) -> tuple[Compared, ...]:
+    return compared(recordings, CASES)
 
 
 def test_the_page_is_up_to_date(rows: tuple[Compared, ...]) -> None:
@@ -75,6 +83,30 @@ def test_how_far_the_points_of_recordings_are_off(rows: tuple[Compared, ...]) ->
     assert most("kv_tokens", "measured") == [0, 1, 2, 3]
     assert most("kv_tokens", "configuration") == [0, 1, 2, 3, 4, 42, 104]
     assert max(most("weights", "configuration")) < 0.03 * GIB
+
+
+def test_of_all_recordings_only_the_one_that_ran_out_of_memory_is_foreseen_to(
+    recordings: tuple[Diagnosis, ...],
+) -> None:
+    """Its pools overrun the card. No other is warned of, and what graphs took lies within their estimate."""
+    foreseen, captures = [], 0
+    for found in recordings:
+        ran_out = any(failure.kind == "cuda_oom" for failure in found.log.failures)
+        for budget in found.budgets.values():
+            assert budget.out_of_memory is None
+            if "overrun the card" in budget.reason:
+                foreseen.append((found.name, ran_out))
+        ranks = [graph.rank for graph in found.log.graphs]
+        most = max((ranks.count(rank) for rank in ranks), default=0)
+        for row in found.reconciliation.rows:
+            if row.term == "graphs" and row.observed is not None and row.predicted is not None:
+                assert row.verdict == "estimated"
+                # One rank logs the multi-token head's captures, and one start crashed between two of them.
+                if ranks.count(row.rank) == most and found.log.ready_line is not None:
+                    assert row.delta is not None and abs(row.delta) <= row.tolerance
+                    captures += 1
+    assert foreseen == [("oom_r8", True)] * 2
+    assert captures == 106
 
 
 def test_every_public_log_with_pools_is_compared_or_says_why_not() -> None:

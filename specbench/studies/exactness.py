@@ -21,7 +21,6 @@ from ..budget.predict import predict, solved
 from ..budget_types import FreeMemory, MemoryBudget, PredictedLimit
 from ..configuration import yamltext
 from ..configuration.config import RunConfig
-from ..diagnose.diagnosis import of_record
 from ..diagnose.types import Diagnosis
 from ..engines.sglang.demand import units
 from ..engines.sglang.offsets import measured_free
@@ -29,7 +28,6 @@ from ..engines.sglang.resolve import Settings, settings
 from ..engines.sglang.sizing.allocation import allocate
 from ..engines.sglang.sizing.contract import Pools
 from ..errors import SpecError
-from ..records.record import RunRecord
 from ..specs import GpuSpec
 from ..terms import TERMS, Limit, Term
 from ..units import MIB, Interval, Quantity, gib_text_to_quantity
@@ -103,9 +101,9 @@ class Case:
     back_solved: str | None  # the figure that was taken from the log
 
 
-def compared(records: Iterable[Path], cases: Iterable[Case]) -> tuple[Compared, ...]:
+def compared(recordings: Iterable[Diagnosis], cases: Iterable[Case]) -> tuple[Compared, ...]:
     """Every figure of every start. A recording that logged none has no row."""
-    rows = [row for folder in records for row in of_recording(of_record(RunRecord.open(folder)))]
+    rows = [row for found in recordings for row in of_recording(found)]
     rows += [row for case in cases for row in of_case(case)]
     return tuple(rows)
 

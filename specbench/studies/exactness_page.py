@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ..diagnose.diagnosis import of_record
+from ..records.record import RunRecord
 from ..units import GIB, Interval
 from .exactness import BASES, FIGURES, Case, Compared, compared, read_cases, read_not_compared, shares
 
@@ -146,8 +148,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def markdown(records: Path, cases: Path) -> str:
     """The page of a folder of recordings and a file of cases."""
     folders = sorted(folder for folder in records.iterdir() if folder.is_dir())
-    found = read_cases(cases)
-    return page(compared(folders, found), found, read_not_compared(cases))
+    recordings, found = (of_record(RunRecord.open(folder)) for folder in folders), read_cases(cases)
+    return page(compared(recordings, found), found, read_not_compared(cases))
 
 
 if __name__ == "__main__":
