@@ -56,10 +56,10 @@ SHARES = {
     ("public case", "configuration", "refusal"): (1, 1, 0, 0),
     ("public case", "measured", "state_slots"): (3, 2, 1, 0),
     ("public case", "measured", "kv_tokens"): (3, 0, 3, 0),
-    ("public case", "formula", "running_requests"): (12, 12, 0, 0),
+    ("public case", "formula", "running_requests"): (13, 13, 0, 0),
     ("public case", "formula", "pool_size"): (54, 52, 0, 2),
     ("public case", "back-solved", "state_slots"): (2, 1, 0, 1),
-    ("public case", "back-solved", "pool_size"): (1, 1, 0, 0),
+    ("public case", "back-solved", "pool_size"): (3, 3, 0, 0),
 }
 
 
