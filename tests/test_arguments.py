@@ -93,7 +93,6 @@ def test_the_table_of_flags_knows_when_each_was_there() -> None:
         ({"enable-unified-memory": True}, "engine.args.enable-unified-memory changes the state pool or"),
         ({"enable-linear-replayssm": True}, "engine.args.enable-linear-replayssm changes the state pool or"),
         ({"enable_int8_mamba_checkpoint": True}, "engine.args.enable_int8_mamba_checkpoint changes the state: a pool"),
-        ({"swa-full-tokens-ratio": 0.5}, "engine.args.swa-full-tokens-ratio changes the KV pool: not taken"),
         ({"speculative-draft-model-quantization": "fp8"}, "engine.args.speculative-draft-model-quantization changes"),
         ({"speculative-adaptive": True}, "engine.args.speculative-adaptive changes what is left outside"),
         ({"enable-memory-saver": True}, "engine.args.enable-memory-saver changes what is left outside the pools"),

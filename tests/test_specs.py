@@ -101,8 +101,8 @@ def write(folder: Path, changes: dict[str, Any], section: str | None = None) -> 
         ),
         (
             None,
-            {"architectures": ["GptOssForCausalLM"]},
-            r"GptOssForCausalLM is not supported yet \(not modelled: sliding",
+            {"architectures": ["Gemma3ForCausalLM"]},
+            r"Gemma3ForCausalLM is not supported yet \(not modelled: the tensors of Gemma 3",
         ),
     ],
 )
@@ -141,7 +141,10 @@ def test_a_near_miss_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
-        ("openai/gpt-oss-120b", "GptOssForCausalLM is not supported yet (not modelled: sliding-window attention)"),
+        (
+            "google/gemma-3-27b-it",
+            "Gemma3ForConditionalGeneration is not supported yet (not modelled: the tensors of Gemma 3)",
+        ),
     ],
 )
 def test_a_known_family_that_is_not_supported_yet_is_said_to_be_that(name: str, needs: str) -> None:

@@ -5,13 +5,12 @@ To support one: a file beside this one, its names in `ARCHITECTURES`, and its li
 
 from __future__ import annotations
 
-_SLIDING = "sliding-window attention"
+_GEMMA = "the tensors of Gemma 3"
 
 #: Name in config.json -> what of the family is not modelled.
 PENDING: dict[str, str] = {
-    "GptOssForCausalLM": _SLIDING,
-    "Gemma3ForConditionalGeneration": _SLIDING,
-    "Gemma3ForCausalLM": _SLIDING,
+    "Gemma3ForConditionalGeneration": _GEMMA,
+    "Gemma3ForCausalLM": _GEMMA,
 }
 
 #: Linear models that no SGLang version read here has a class for (0.5.6 to 0.5.23): there is nothing to predict.
@@ -24,7 +23,6 @@ _SERVED_UP_TO = "0.5.23"
 
 #: Part of a model's name, lower case -> its family.
 _NAMED: dict[str, str] = {
-    "gpt-oss": "GptOssForCausalLM",
     "gemma-3-": "Gemma3ForConditionalGeneration",
     "minimax-text-01": "MiniMaxText01ForCausalLM",
     "minimax-m1": "MiniMaxM1ForCausalLM",

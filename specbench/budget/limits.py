@@ -68,8 +68,8 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         add(
             "kv_tokens",
             tokens,
-            f"what state and scratch leave // bytes of a token (target + {case.cell.draft_words})",
-            f"{int(pools.left_gib * GIB):,} B // {wanted.cell_bytes:,} B = {pools.tokens:,}",
+            f"what state and scratch leave // bytes of a token (target + {case.cell.draft_words}{_beside(wanted)})",
+            f"{_of_tokens(wanted, int(pools.left_gib * GIB))} = {pools.tokens:,}",
         )
     add(
         "context_len",
@@ -85,6 +85,25 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         f"min({wanted.context_len:,}, {pools.tokens:,}) - 6 = {longest.point:,}" if longest else "",
     )
     return found
+
+
+def _beside(wanted: Demand) -> str:
+    """A clause on the pool of sliding-window layers."""
+    windows = wanted.windows
+    if windows is None:
+        return ""
+    if windows.cap is not None:
+        return "), after the pool of the sliding-window layers, as large as the asked requests can fill (its cap"
+    return f" + {windows.ratio:g} × bytes of a token in the sliding-window layers"
+
+
+def _of_tokens(wanted: Demand, left: int) -> str:
+    windows, cell = wanted.windows, f"{wanted.cell_bytes:,}"
+    if windows is None:
+        return f"{left:,} B // {cell} B"
+    if windows.cap is not None:
+        return f"({left:,} B - {windows.cap:,} × {windows.bytes:,} B) // {cell} B"
+    return f"{left:,} B // ({cell} + {windows.ratio:g} × {windows.bytes:,}) B"
 
 
 def _bound_by_tokens(resolved: Settings, wanted: Demand, tokens: int | None) -> tuple[str, str]:

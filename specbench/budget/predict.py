@@ -211,6 +211,8 @@ def _details(case: Case, beside: Outside | None) -> dict[str, Interval]:
         exact["padding_bytes"] = allocation.padding_bytes
         exact["request_table_bytes"] = allocation.request_table_bytes
         extras = {"side_state_bytes": allocation.side_state_bytes, "ring_bytes": allocation.ring_bytes}
+        if case.cell.window_bytes:
+            extras |= {"window_cell_bytes": case.cell.window_bytes, "window_tokens": point.window_tokens}
         exact.update({name: value for name, value in extras.items() if value})
     found = {name: Interval.exact(value) for name, value in (exact | _parameters(case)).items()}
     found["rest_bytes"] = _rest_bytes(case.start.rest)

@@ -48,6 +48,10 @@ def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None)
             return f"Nothing remains for KV tokens: {left}{taken}."
         case "pool_too_short":
             return f"{pools.tokens} KV tokens are too few for any request: {left}{taken}."
+        case "window_too_small":
+            return f"{pools.window_tokens} tokens in the sliding-window layers hold no request's window: {left}."
+        case "window_cap_too_large":
+            return f"The sliding-window layers of all asked requests leave nothing for the other layers: {left}."
         case None:
             missing = format_gib(-slack.point) if slack is not None else "memory"
             return f"The pools and the draft overrun the card by {missing}: the static fraction leaves no room outside."

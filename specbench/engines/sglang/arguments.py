@@ -54,7 +54,7 @@ _UNFOLLOWED: dict[str, str] = {
     **dict.fromkeys(("enable-unified-memory", "enable-linear-replayssm", "enable-linear-replayssm-spec"), _STATE),
     **dict.fromkeys(("enable-gdn-replayssm-spec", "enable-page-major-kv-layout"), _STATE),
     "enable-int8-mamba-checkpoint": "the state: a pool of checkpoints beside it",
-    **dict.fromkeys(("swa-full-tokens-ratio", "disable-hybrid-swa-memory", "hybrid-kvcache-ratio"), _KV),
+    **dict.fromkeys(("hybrid-kvcache-ratio",), _KV),
     **dict.fromkeys(("prefill-only-disable-kv-cache", "enable-hisparse", "enable-double-sparsity"), _KV),
     **dict.fromkeys(("kv-canary", "disaggregation-decode-extra-slots"), _KV),
     "disaggregation-mode": "the pools: prefill and decode servers keep different ones",

@@ -13,6 +13,7 @@ from .sizing import cell as cells
 from .sizing.cell import Cell, Slot
 from .sizing.contract import Demand
 from .sizing.rings import rings
+from .sizing.windows import apart, windows
 
 _PARTITION = "SGLANG_PP_LAYER_PARTITION"
 _VLM_CACHE_MIB = 100
@@ -54,6 +55,7 @@ def units(settings: Settings) -> tuple[Slot, Cell]:
         pool=settings.keeps_draft_kv,
         draft_itemsize=settings.draft_kv_itemsize,
         partition=partition,
+        windows=apart(settings),
     )
     return slot, cell
 
@@ -95,6 +97,7 @@ def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:
         keeps_states=kept is None,
         ring_slot_bytes=kept.slot_bytes if kept is not None else 0,
         ring_row_bytes=kept.row_bytes if kept is not None else 0,
+        windows=windows(settings, cell),
     )
 
 

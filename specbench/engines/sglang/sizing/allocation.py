@@ -63,11 +63,7 @@ def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Alloca
     tokens = (pools.tokens or 0) + settings.page_size
     sum_text = f"({pools.tokens:,} + {settings.page_size})"
     shares: dict[Term, Share] = {
-        "kv": Share(
-            bytes=tokens * cell.target_bytes,
-            formula="(tokens + one padding page) × bytes of a token in the target's full-attention layers",
-            numbers=f"{sum_text} × {cell.target_bytes:,} B = {tokens * cell.target_bytes:,} B",
-        ),
+        "kv": _kv(settings, cell, pools),
         "draft_kv": Share(
             bytes=tokens * cell.draft_bytes,
             formula="(tokens + one padding page) × bytes of a token in the draft's layers",
@@ -105,6 +101,18 @@ def allocate(settings: Settings, slot: Slot, cell: Cell, pools: Pools) -> Alloca
         side_state_bytes=_side_state(settings, pools),
         ring_bytes=_ring_bytes(settings, kept, pools),
     )
+
+
+def _kv(settings: Settings, cell: Cell, pools: Pools) -> Share:
+    tokens, page = (pools.tokens or 0) + settings.page_size, settings.page_size
+    size = tokens * cell.target_bytes
+    formula = "(tokens + one padding page) × bytes of a token in the target's full-attention layers"
+    numbers = f"({pools.tokens:,} + {page}) × {cell.target_bytes:,} B"
+    if cell.window_bytes:
+        size += (pools.window_tokens + page) * cell.window_bytes
+        formula += ", and the same of the pool of its sliding-window layers"
+        numbers += f" + ({pools.window_tokens:,} + {page}) × {cell.window_bytes:,} B"
+    return Share(bytes=size, formula=formula, numbers=f"{numbers} = {size:,} B")
 
 
 def _ring_bytes(settings: Settings, kept: Rings | None, pools: Pools) -> int:

@@ -21,6 +21,7 @@ from ....layers import KvLayer, LatentAttention, LatentLayout, Layer, StateLayer
 from ....ranks import even_stages
 from ....specs import ModelSpec
 from ....speculative.contract import DraftKv
+from ....versions import at_least
 from .contract import Rule
 
 _Kind = TypeVar("_Kind", KvLayer, StateLayer)
@@ -35,6 +36,8 @@ class Cell:
     draft_bytes: int  # allocated; 0 without a draft's KV
     draft_charged_bytes: int  # what the solver adds for the draft
     draft_words: str  # how it is charged
+    window_bytes: int = 0  # of a token in the layers that look back over a window; they are in no figure above
+    window_tokens: int = 0  # that these layers look back
 
     @property
     def charged_bytes(self) -> int:
@@ -77,15 +80,19 @@ def cell(
     pool: bool = True,
     draft_itemsize: int | None = None,
     partition: tuple[int, ...] | None = None,
+    windows: bool = True,
 ) -> Cell:
     """`charge`: the engine's way for the algorithm. `path`: whether the draft has a path. `pool`: whether it keeps KV
     of its own; it does so for the target's token count in every version. `draft_itemsize`: None: the target's.
 
-    `bare_fp8`: sparse latent attention keeps no scales (kernels that read none). SpecError for a target without full
-    attention: it has no KV, and this engine's solver divides by its size.
+    `windows`: whether layers that look back over a window have a pool of their own. `bare_fp8`: sparse latent attention
+    keeps no scales (kernels that read none). SpecError for a target without full attention: it has no KV, and this
+    engine's solver divides by its size.
     """
     stages = stage_layers(target.layers, pp, partition)
-    layers = _most([[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages])
+    everything = _most([[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages])
+    layers = [layer for layer in everything if layer.window is None or not windows]
+    apart = [layer for layer in everything if layer.window is not None and windows]
     if not layers:
         raise SpecError(
             f"model: {target.name} has no full-attention layer, so there is no KV pool to size.\n"
@@ -98,7 +105,9 @@ def cell(
     draft_layers = draft.attention_layers if draft is not None else ()
     draft_bytes = _bytes(draft_layers, tp, draft_itemsize or itemsize, kept)
     charged, words = 0, "no draft KV"
-    if draft_layers and charge == "dflash":
+    if apart and draft_layers and not _charged_beside_windows(rule, charge):
+        words = "the draft's KV is outside the budget"
+    elif draft_layers and charge == "dflash":
         if rule.dflash_draft_kv == "geometry":
             charged, words = draft_bytes, "the draft's own geometry"
         else:
@@ -116,7 +125,14 @@ def cell(
         draft_bytes=draft_bytes if pool else 0,
         draft_charged_bytes=charged,
         draft_words=words,
+        window_bytes=_bytes(apart, tp, itemsize, kept),
+        window_tokens=max((layer.window or 0 for layer in apart), default=0),
     )
+
+
+def _charged_beside_windows(rule: Rule, charge: DraftKv) -> bool:
+    """Whether the solver of sliding-window models counts the draft's KV."""
+    return at_least(rule.version, "0.5.18" if charge == "dflash" else "0.5.15")
 
 
 def _bytes(layers: Sequence[KvLayer], tp: int, itemsize: int, layout: LatentLayout) -> int:

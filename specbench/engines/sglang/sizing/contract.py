@@ -12,7 +12,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: Why a start is refused: each kind has its text in `errors.py`.
-Refusal = Literal["no_state", "no_room", "not_enough_memory", "state_too_small", "zero_requests", "pool_too_short"]
+Refusal = Literal[
+    "no_state",
+    "no_room",
+    "not_enough_memory",
+    "state_too_small",
+    "zero_requests",
+    "pool_too_short",
+    "window_too_small",
+    "window_cap_too_large",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Layers that look back over a window, whose tokens have a pool of their own (SGLang: hybrid SWA)."""
+
+    bytes: int  # one token of that pool, all its layers
+    tokens: int  # that a layer looks back
+    ratio: float  # --swa-full-tokens-ratio: tokens of that pool to those of the other
+    cap: int | None  # tokens of that pool, where the requests bound them; None: by the ratio
+    whole_cell_first: bool  # 0.5.10: tokens as if every layer kept all of them, then parted
+    checked: bool  # whether a pool that is too small for one window is refused (0.5.16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +41,7 @@ class Demand:
     """What a configuration asks of the memory, resolved."""
 
     slot_bytes: int  # p: one state slot, all linear layers charged; 0 for a model without state
-    cell_bytes: int  # c: one KV token as the solver charges it, draft included
+    cell_bytes: int  # c: one KV token as the solver charges it, draft included; of layers without a window
     draft_tokens: int  # D: tokens verified per step; 0 without speculation
     slots_per_request: int  # q
     requests: int | None  # as asked, or 48 with speculation; the whole server's
@@ -36,6 +57,7 @@ class Demand:
     keeps_states: bool = True  # the scratch has a recurrent state per token; False: rings replace them
     ring_slot_bytes: int = 0  # with every slot
     ring_row_bytes: int = 0  # with every asked request, and one more
+    windows: Windows | None = None  # None: every layer with KV keeps all tokens
 
     @property
     def scratch_tokens(self) -> int:
@@ -54,6 +76,7 @@ class Pools:
     left_gib: float  # after state and scratch, as the error texts print it
     refusal: Refusal | None
     allocated: bool  # whether the pools were allocated (a refusal can come before or after)
+    window_tokens: int = 0  # of the pool of layers with a window
 
 
 _ERAS = {

@@ -49,9 +49,22 @@ def text(
         case "zero_requests":
             # graphs are captured before the worker counts the requests
             return "AssertionError: capture_bs=[0]" if graphs else "AssertionError: max_running_request is zero"
+        case "window_too_small" if demand.windows is not None:
+            return (
+                f"ValueError: SWA pool ({pools.window_tokens} tokens) cannot hold even one request: the prefill "
+                f"admission floor is sliding_window_size ({demand.windows.tokens}) + page_size ({demand.page_size}). "
+                "Increase --swa-full-tokens-ratio or the total KV budget."
+            )
+        case "window_cap_too_large" if demand.windows is not None and demand.windows.cap is not None:
+            capped, available = demand.windows.cap, pools.left_gib
+            return (
+                f"RuntimeError: SWA pool cap ({capped} tokens, {capped * demand.windows.bytes / GIB:.2f} GiB) leaves "
+                f"no room for the full KV pool within the available {available:.2f} GiB. Reduce "
+                "--max-running-requests, lower SGLANG_SWA_EVICTION_INTERVAL, or increase --mem-fraction-static."
+            )
         case "pool_too_short":
             return "AssertionError: Memory pool size is too small"
-        case None:
+        case _:
             raise ValueError("these pools were not refused")
 
 

@@ -12,11 +12,30 @@ _GIB = 1 << 30
 
 def tokens(demand: Demand, rest_gib: float) -> int:
     """KV tokens that fit into `rest_gib`, page by page, below the user's limit."""
-    fit = whole(rest_gib * _GIB) // demand.cell_bytes
+    available, windows = whole(rest_gib * _GIB), demand.windows
+    if windows is None:
+        fit = available // demand.cell_bytes
+    elif windows.cap is not None:
+        fit = (available - windows.cap * windows.bytes) // demand.cell_bytes
+    elif windows.whole_cell_first:
+        every_layer = demand.cell_bytes + windows.bytes
+        fit = whole(available // every_layer * every_layer / (demand.cell_bytes + windows.ratio * windows.bytes))
+    else:
+        fit = whole(available // (demand.cell_bytes + windows.ratio * windows.bytes))
     fit = fit // demand.page_size * demand.page_size
     if demand.max_total_tokens is not None:
         fit = least(fit, demand.max_total_tokens) // demand.page_size * demand.page_size
     return fit
+
+
+def window_tokens(demand: Demand, token_count: int) -> int:
+    """Tokens of the pool of layers with a window, beside `token_count` of the others."""
+    windows = demand.windows
+    if windows is None:
+        return 0
+    if windows.cap is not None:
+        return least(windows.cap, token_count) if demand.max_total_tokens is not None else windows.cap
+    return whole(token_count * windows.ratio) // demand.page_size * demand.page_size
 
 
 def requests_per_worker(rule: Rule, demand: Demand, divisor: int) -> int | None:
@@ -51,10 +70,15 @@ def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
     if rule.refuses_no_room and pools.left_gib <= 0:
         return replace(pools, refusal="no_room")
     count = tokens(demand, pools.left_gib)
+    windows = demand.windows
     if count <= 0:
-        return replace(pools, tokens=0, refusal="not_enough_memory")
+        capped = windows is not None and windows.cap is not None
+        return replace(pools, tokens=0, refusal="window_cap_too_large" if capped else "not_enough_memory")
+    beside = window_tokens(demand, count)
     requests = resolve_requests(rule, demand, pools.slots, count)
-    solved = replace(pools, tokens=count, requests=requests)
+    solved = replace(pools, tokens=count, requests=requests, window_tokens=beside)
+    if windows is not None and windows.checked and windows.cap is None and windows.tokens + demand.page_size >= beside:
+        return replace(solved, refusal="window_too_small", requests=0)
     if requests <= 0 and demand.slot_bytes and rule.era in ("II", "III"):
         return replace(solved, refusal="state_too_small", requests=0)
     if requests <= 0:

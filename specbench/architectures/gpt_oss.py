@@ -1,0 +1,62 @@
+"""gpt-oss: every other layer looks back over a window only; attention with sinks and biases, MXFP4 experts.
+
+Shapes from SGLang 0.5.16, models/gpt_oss.py. Its configuration may leave out the type: the checkpoint's is bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import SpecError
+from ..hf import HfConfig
+from ..layers import FullAttention, Layer, SlidingWindow
+from ..weights import Part
+from . import blocks
+from .contract import Architecture
+
+
+def text(config: HfConfig) -> HfConfig:
+    return config
+
+
+def layers(config: HfConfig) -> tuple[Layer, ...]:
+    number, kinds = config.layers("num_hidden_layers"), config.texts("layer_types")
+    dim, heads = config.integer("head_dim"), config.integer("num_key_value_heads")
+    known: dict[str, Layer] = {
+        "full_attention": FullAttention(kv_heads=heads, head_dim=dim, v_head_dim=dim),
+        "sliding_attention": SlidingWindow(
+            kv_heads=heads, head_dim=dim, v_head_dim=dim, window_tokens=config.integer("sliding_window") - 1
+        ),
+    }
+    unknown = sorted(set(kinds) - set(known))
+    if unknown or len(kinds) != number:
+        raise SpecError(
+            f"{config.where}layer_types: {len(kinds)} entries, unknown kinds {unknown or 'none'}.\n"
+            f"Expected {number} entries of {', '.join(known)}."
+        )
+    return tuple(known[kind] for kind in kinds)
+
+
+def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
+    sizes = blocks.sizes(config, config, tp)
+    yield blocks.vocabulary(sizes, config.integer("vocab_size"))
+    heads, experts = config.integer("num_attention_heads"), config.integer("num_local_experts")
+    for number, layer in enumerate(layers(config)):
+        here = sizes.at("layers", number)
+        if isinstance(layer, FullAttention):
+            mine, own = heads // tp, layer.kv_heads_per_rank(tp) * layer.head_dim
+            yield from blocks.attention(here, layer, heads, gated=False, qk_norm=False)
+            yield here.at("self_attn", "qkv_proj").tensor(mine * layer.head_dim + 2 * own)
+            yield here.at("self_attn", "o_proj").tensor(sizes.hidden)
+            yield here.at("self_attn", "sinks").tensor(mine)
+        if number == 0:
+            yield blocks.rotary(config, config.integer("head_dim"))
+        yield from here.at("mlp").experts(experts, config.integer("intermediate_size"))
+        yield here.at("mlp", "router").tensor(experts, sizes.hidden)
+        yield here.at("mlp", "router").tensor(experts)
+        yield from blocks.norms(here, 2)
+    yield from blocks.norms(sizes, 1)
+    yield from blocks.head(sizes, config.integer("vocab_size"))
+
+
+ARCHITECTURE = Architecture(family="gpt_oss", text=text, layers=layers, tensors=tensors)

@@ -1,0 +1,83 @@
+"""Layers that look back over a window: the pool of their own that SGLang gives them. In: settings. Out: `Windows`.
+
+That pool is a fixed share of the tokens of the other one (--swa-full-tokens-ratio). From 0.5.14 on, without a prefix
+cache and with a number of requests, it is as large as those requests can fill, and the rest goes to the other pool.
+Source: HybridSWAPoolConfigurator and SWAChunkCapPoolConfigurator of model_executor/pool_configurator.py;
+model_runner_kv_cache_mixin.py of 0.5.10, which sizes first and parts after.
+"""
+
+from __future__ import annotations
+
+from ....errors import ConfigError
+from ....versions import at_least
+from ..resolve import Settings, server_args
+from .cell import Cell
+from .contract import Windows
+
+_FIRST = "0.5.10"
+_DEFAULT_RATIO = 0.8
+_EVICTION = "SGLANG_SWA_EVICTION_INTERVAL"
+_DEFAULT_EVICTION = 128
+
+
+def apart(settings: Settings) -> bool:
+    """Whether layers with a window have a pool of their own; otherwise they keep all tokens, as the others do."""
+    return not server_args(settings.config).get("disable_hybrid_swa_memory", False)
+
+
+def windows(settings: Settings, cell: Cell) -> Windows | None:
+    """None: no layer has a window. ConfigError for versions whose way was not read, and for a ratio out of range."""
+    if not cell.window_bytes:
+        return None
+    version = settings.rule.version
+    if not at_least(version, _FIRST):
+        raise ConfigError(
+            f"engine.version: how {settings.version} sizes sliding-window layers was not read.\n"
+            f"Predict {_FIRST} or later, or set engine.args.disable-hybrid-swa-memory."
+        )
+    ratio = server_args(settings.config).get("swa_full_tokens_ratio", _DEFAULT_RATIO)
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
+        raise ConfigError(
+            f"engine.args.swa-full-tokens-ratio: got {ratio!r:.40}; expected a number above 0, at most 1.\n"
+            "Correct it or leave it out."
+        )
+    return Windows(
+        bytes=cell.window_bytes,
+        tokens=cell.window_tokens,
+        ratio=float(ratio),
+        cap=_cap(settings, cell),
+        whole_cell_first=not at_least(version, "0.5.11"),
+        checked=at_least(version, "0.5.16"),
+    )
+
+
+def _cap(settings: Settings, cell: Cell) -> int | None:
+    """Tokens that the asked requests can hold in that pool at worst, whole pages; None: by the ratio.
+
+    Of each request the window, what was written since the last eviction, a page, and what a step allocates; beside
+    them the prefill chunks in flight.
+    """
+    memory, taken = settings.config.memory, settings.defaults
+    if memory.max_running_requests is None or settings.radix or not at_least(settings.rule.version, "0.5.14"):
+        return None
+    chunk = memory.chunked_prefill_size or (taken.chunked_prefill_size if taken is not None else None)
+    if chunk is None or chunk <= 0:
+        return None
+    page, width = settings.page_size, settings.shape.verify_width
+    trailing = cell.window_tokens + _eviction(settings) * max(1, width) + page
+    step = page
+    if width:
+        step = max(settings.shape.steps * settings.shape.topk, settings.shape.pool_width)
+        step *= 2 if settings.overlap else 1
+    requests = memory.max_running_requests // settings.attention_dp
+    total = (trailing + step) * requests + (2 if settings.overlap else 1) * chunk + page
+    return -(-total // page) * page
+
+
+def _eviction(settings: Settings) -> int:
+    value = settings.config.engine.env.get(_EVICTION, str(_DEFAULT_EVICTION))
+    if not value.isdecimal():
+        raise ConfigError(
+            f"engine.env.{_EVICTION}: got {value!r:.60}; expected a whole number.\nCorrect it or leave it out."
+        )
+    return max(1, int(value))

@@ -1,0 +1,113 @@
+"""Models of which some layers look back over a window: two pools of KV tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench.budget.predict import predict
+from specbench.budget_types import MemoryBudget
+from specbench.configuration.config import RunConfig
+from specbench.errors import ConfigError
+from specbench.specs import load_model
+from specbench.units import GIB, Interval
+
+OSS = "openai/gpt-oss-20b"
+#: 12 layers of each kind × 8 KV heads × (64 + 64) × 2 B
+CELL = 24_576
+
+
+def run(version: str, model: str = OSS, **changes: Any) -> RunConfig:
+    memory = {"mem_fraction_static": 0.8, "max_running_requests": 32, "context_length": 32_768}
+    return RunConfig.model_validate(
+        {
+            "name": "windows",
+            "engine": {"version": version, "args": changes.pop("args", {})},
+            "model": model,
+            "gpu": {"name": "h200"},
+            "speculative": {"algorithm": "none"},
+            "memory": memory | changes,
+        }
+    )
+
+
+def measured(config: RunConfig) -> MemoryBudget:
+    """100 GiB before loading, 90 when sizing: 90 - 100 × 0.2 = 70 GiB for the pools."""
+    return predict(config, pre_bytes=Interval.exact(100 * GIB), post_bytes=Interval.exact(90 * GIB))
+
+
+def tokens(found: MemoryBudget) -> int:
+    value = found.limits["kv_tokens"].value
+    assert value is not None
+    return value.point
+
+
+def test_the_two_kinds_of_layers() -> None:
+    layers = load_model(OSS).attention_layers
+    assert [layer.window for layer in layers[:4]] == [127, None, 127, None]
+    assert sum(layer.bytes_per_token(1, 2) for layer in layers if layer.window is None) == CELL
+    # TP8 and beyond: one KV head per rank; TP16 keeps each head twice
+    assert layers[0].bytes_per_token(8, 2) == layers[0].bytes_per_token(16, 2) == 256
+
+
+@pytest.mark.parametrize("version", ["0.5.11", "0.5.12", "0.5.16", "0.5.18", "0.5.23"])
+def test_the_window_pool_is_a_share_of_the_tokens(version: str) -> None:
+    """75,161,927,680 B (a byte less of rounding) // (24,576 + 0.8 × 24,576) = 1,699,081; 0.8 of them are 1,359,264."""
+    found = measured(run(version))
+    assert tokens(found) == 1_699_081
+    assert found.details["window_tokens"].point == 1_359_264
+    kv = found.terms["kv"].bytes
+    assert kv is not None
+    assert kv.point == (1_699_081 + 1) * CELL + (1_359_264 + 1) * CELL
+
+
+def test_0_5_10_sizes_first_and_parts_after() -> None:
+    """75,161,927,679 // 49,152 = 1,529,173 tokens of every layer; × 49,152 / 44,236.8 = 1,699,081.1."""
+    assert tokens(measured(run("0.5.10"))) == 1_699_081
+
+
+def test_a_version_whose_way_was_not_read() -> None:
+    with pytest.raises(ConfigError, match=r"0\.5\.8 sizes sliding-window layers was not read"):
+        measured(run("0.5.8"))
+    whole = measured(run("0.5.8", args={"disable-hybrid-swa-memory": True}))
+    assert tokens(whole) == 1_529_173  # 70 GiB // 49,152
+
+
+def test_the_ratio_is_followed() -> None:
+    """75,161,927,679 // (24,576 + 0.1 × 24,576) = 2,780,315."""
+    assert tokens(measured(run("0.5.16", args={"swa-full-tokens-ratio": 0.1}))) == 2_780_315
+    with pytest.raises(ConfigError, match="swa-full-tokens-ratio: got 2"):
+        measured(run("0.5.16", args={"swa-full-tokens-ratio": 2}))
+
+
+def test_without_a_prefix_cache_the_requests_bound_the_window_pool() -> None:
+    """Of each request 127 + 128 + 1 + 1 tokens, two chunks of 8,192 in flight, a page: 32 × 257 + 16,384 + 1 = 24,609.
+
+    The others: (75,161,927,679 - 24,609 × 24,576) // 24,576 = 3,058,346 - 24,609 = 3,033,737.
+    """
+    found = measured(run("0.5.16", disable_radix_cache=True))
+    assert found.details["window_tokens"].point == 24_609
+    assert tokens(found) == 3_033_737
+    # an older version does not know the cap; without a number of requests nothing bounds them
+    assert tokens(measured(run("0.5.12", disable_radix_cache=True))) == 1_699_081
+    assert tokens(measured(run("0.5.16", disable_radix_cache=True, max_running_requests=None))) == 1_699_081
+
+
+def test_a_pool_that_holds_no_window_is_refused() -> None:
+    """160 tokens: 0.8 of them are 128, and 127 + 1 is not below that."""
+    found = measured(run("0.5.16", max_total_tokens=160))
+    assert found.verdict == "refused"
+    assert found.engine_error is not None and "SWA pool (128 tokens) cannot hold even one request" in found.engine_error
+    assert measured(run("0.5.12", max_total_tokens=160)).engine_error is None
+
+
+def test_layers_of_two_geometries() -> None:
+    """MiMo-V2-Flash in bf16: 9 layers of 2,560 B, 39 with a window of 5,120 B.
+
+    75,161,927,679 // (23,040 + 0.8 × 199,680) = 75,161,927,679 // 182,784 = 411,206.
+    """
+    found = measured(run("0.5.16", "XiaomiMiMo/MiMo-V2-Flash", kv_cache_dtype="bfloat16"))
+    assert found.details["cell_bytes"].point == 23_040
+    assert found.details["window_cell_bytes"].point == 199_680
+    assert tokens(found) == 411_206
