@@ -5,6 +5,11 @@ BIN    := $(VENV)/bin
 # `make live`: a real engine on the CPU, in an environment of its own. TORCH_INDEX= (empty) takes pip's own index.
 LIVE        := live/.venv
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# `make oracle`: SGLang's own sizing code of these releases, against `predict`.
+ORACLE      := oracle/.venv
+RELEASES    ?= 0.5.6.post2 0.5.8 0.5.10 0.5.11 0.5.12 0.5.13 0.5.14 0.5.15 0.5.16 0.5.18 0.5.20 0.5.22 0.5.23
+EXAMPLES    ?= 2000
+SEED        ?= 1
 STAMP  := $(VENV)/.installed
 # editable_mode=compat: a plain path entry. setuptools' own way is asked after the working directory, so that in the folder
 # above a clone that is called specbench the clone itself would be imported.
@@ -12,7 +17,7 @@ STAMP  := $(VENV)/.installed
 PINS   := $(if $(CI),-c requirements.lock)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint unit notebooks live live-test bench docs lock clean
+.PHONY: help env demo test lint unit notebooks live live-test oracle oracle-store bench docs lock clean
 
 help:          ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+): [^#]*## */  make \1\t/'
@@ -55,6 +60,20 @@ $(LIVE)/.installed: $(wildcard live/requirements*.txt live/shims/*.* live/shims/
 	$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check -r live/requirements.txt
 	$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  -r live/requirements-nodeps.txt ./live/shims
+	@touch $@
+
+oracle: $(STAMP) $(ORACLE)/.installed ## SGLang's own sizing code, without a GPU, against predict (installs 4 GB)
+	$(BIN)/python -m oracle.compare $(RELEASES) --examples $(EXAMPLES) --seed $(SEED)
+
+oracle-store: $(STAMP) $(ORACLE)/.installed ## the same, and keeps its answers for CI (tests/oracle)
+	$(BIN)/python -m oracle.compare $(RELEASES) --examples $(EXAMPLES) --seed $(SEED) --store
+
+$(ORACLE)/.installed: oracle/install.py oracle/compare/engines.py $(wildcard oracle/requirements*.txt)
+	$(PYTHON) -m venv $(ORACLE)
+	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r oracle/requirements-torch.txt
+	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check -r oracle/requirements.txt
+	$(BIN)/python -m oracle.install $(ORACLE)
 	@touch $@
 
 bench: $(STAMP) ## speed, as ratios within one run

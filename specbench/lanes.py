@@ -10,6 +10,7 @@ or every order: what is to be fast spells them `whole`, `least` and `most`.
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
@@ -183,6 +184,17 @@ def whole(value: Lanes) -> Lanes: ...
 def whole(value: float | Lanes) -> int | Lanes:
     """`int(value)` of one figure or of many."""
     return value.whole() if isinstance(value, Lanes) else int(value)
+
+
+@overload
+def single(value: float) -> float: ...
+@overload
+def single(value: Lanes) -> Lanes: ...
+def single(value: float | Lanes) -> float | Lanes:
+    """The nearest number of 32 bits, of one figure or of many."""
+    if isinstance(value, Lanes):
+        return Lanes(value.values.astype("float32").astype("float64"), value.trace)
+    return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def least(first: int, second: int) -> int:

@@ -240,13 +240,13 @@ def test_not_enough_memory_names_the_fraction_where_it_can(version: str, text: s
         {
             "name": "old",
             "engine": {"version": version},
-            "model": "Qwen/Qwen3.6-27B",
+            "model": "Qwen/Qwen3-Next-80B-A3B-Instruct",
             "gpu": {"name": "rtx-pro-6000"},
             "speculative": {"algorithm": "NEXTN"},
             "memory": {"mem_fraction_static": 0.75, "mamba_radix_cache_strategy": "extra_buffer"},
         }
     )
-    budget = predict(run, pre_bytes=Interval.exact(94 * GIB), post_bytes=Interval.exact(30 * GIB))
+    budget = predict(run, pre_bytes=Interval.exact(94 * GIB), post_bytes=Interval.exact(20 * GIB))
     assert budget.engine_error is not None and budget.engine_error.endswith(text)
 
 

@@ -115,6 +115,8 @@ def _bound_by_tokens(resolved: Settings, wanted: Demand, tokens: int | None) -> 
     half = f"{tokens:,} // 2 = {tokens // 2:,}"
     if resolved.rule.request_limit == "half_tokens" and wanted.requests is not None:
         return "tokens // 2", half
+    if resolved.rule.request_limit == "none" and wanted.requests is not None:
+        return "nothing that the tokens say", "no limit by tokens"
     words = "512 for every whole context of tokens, but at least 2,048 and at most 4,096"
     figures = f"{tokens:,} / {context:,} × 512, within bounds {estimate:,}"
     if wanted.requests is None:

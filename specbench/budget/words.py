@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..engines.sglang import arguments, faults, verify_mask
+from ..engines.sglang import arguments, families, faults, verify_mask
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
 from ..layers import FullAttention, LatentAttention
@@ -172,7 +172,7 @@ def _fp8_by_checkpoint(case: Case) -> str | None:
     target = case.settings.target
     if case.settings.config.memory.kv_cache_dtype != "auto" or target.fp8_kv_of is None:
         return None
-    if target.fp8_kv_of in case.settings.rule.fp8_kv_of:
+    if families.obeys_fp8_kv(target, case.settings.rule, case.settings.version):
         return f"KV is kept in fp8: the checkpoint asks for it ({target.fp8_kv_of}), and memory.kv_cache_dtype is auto."
     return (
         f"The checkpoint asks for KV in fp8 ({target.fp8_kv_of}); SGLang {case.settings.version} keeps it in "

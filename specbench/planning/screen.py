@@ -19,7 +19,7 @@ from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines import check
 from ..engines.sglang.demand import demand, rest_gib, units
-from ..engines.sglang.per_worker import request_ranks
+from ..engines.sglang.per_worker import attention_ranks
 from ..engines.sglang.resolve import Settings, settings
 from ..engines.sglang.sizing.cell import Cell, Slot
 from ..engines.sglang.sizing.contract import Demand
@@ -207,7 +207,5 @@ def per_worker(config: RunConfig, requests: int) -> int:
 
 
 def asked_of_server(config: RunConfig, each: int) -> int:
-    """`--max-running-requests` of a server whose workers are to run `each`: some versions divide it, some do not."""
-    from ..engines.sglang.sizing import rule_for, rule_version
-
-    return each * request_ranks(rule_for(rule_version(config.engine)), config.parallel)
+    """`--max-running-requests` of a server whose workers are to run `each`: workers of DP attention share it."""
+    return each * attention_ranks(config.parallel)

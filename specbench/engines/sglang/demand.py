@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...budget_types import FreeMemory
 from ...errors import ConfigError
+from ...lanes import single
 from ...units import GIB
 from .resolve import DEFAULT_RATIO, Settings, server_args
 from .sizing import cell as cells
@@ -87,7 +88,6 @@ def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:
         slots_per_request=settings.slots_per_request,
         requests=settings.requests,
         attention_dp=settings.attention_dp,
-        request_dp=settings.request_dp,
         explicit_slots=memory.max_mamba_cache_size,
         radix=settings.radix,
         ratio=DEFAULT_RATIO if memory.mamba_full_memory_ratio is None else memory.mamba_full_memory_ratio,
@@ -124,7 +124,10 @@ def _mib(env: Mapping[str, str], name: str, default: int) -> int:
 def rest_gib(settings: Settings, pre_bytes: int, post_bytes: int, fraction: float | None = None) -> float:
     """post - pre × (1 - f) - reserve, with SGLang's operations in SGLang's order. `fraction`: another than settled."""
     static = settings.fraction if fraction is None else fraction
-    return post_bytes / GIB - (pre_bytes / GIB) * (1 - static) - multimodal_reserve_gib(settings)
+    pre, post = pre_bytes / GIB, post_bytes / GIB
+    if settings.config.parallel.tp_size * settings.config.parallel.pp_size > 1:
+        pre, post = single(pre), single(post)  # the least of the ranks, found in a tensor of 32 bits
+    return post - pre * (1 - static) - multimodal_reserve_gib(settings)
 
 
 def rest(settings: Settings, free: FreeMemory) -> Rest:

@@ -44,6 +44,9 @@ _EXTRA_BUFFERS_SINCE: dict[str, str] = {
     ),
 }
 
+#: Architecture -> first version that settles strategy and overlap for its state; before, nothing looks at them.
+_STRATEGY_SETTLED_SINCE: dict[str, str] = {"Lfm2MoeForCausalLM": "0.5.18"}
+
 #: Architecture -> first version that takes the target's own path for the draft's, so that its KV is charged.
 _OWN_DRAFT_PATH_SINCE: dict[str, str] = {
     **dict.fromkeys(
@@ -186,6 +189,22 @@ def feeds_draft(architecture: str, version: str, feed: Feed) -> bool:
         return True
     since = _FEEDS_DRAFTS[architecture][("embedding", "eagle3", "block").index(feed)]
     return since is not None and at_least(version, since)
+
+
+def settles_strategy(architecture: str, version: str) -> bool:
+    """Whether the engine settles how the prefix cache handles the state of this architecture."""
+    since = _STRATEGY_SETTLED_SINCE.get(architecture)
+    return since is None or at_least(version, since)
+
+
+def obeys_fp8_kv(target: ModelSpec, rule: Rule, version: str) -> bool:
+    """Whether a checkpoint that asks for KV in fp8 gets it.
+
+    Up to 0.5.14 mixed checkpoints are read as W4AFP8 (model_config.py), which asks for nothing, but for Nemotron-H.
+    """
+    if target.fp8_kv_of == "modelopt_mixed" and not target.architecture.startswith("NemotronH"):
+        return at_least(version, "0.5.15")
+    return target.fp8_kv_of in rule.fp8_kv_of
 
 
 def drafts_from_own_path(target: ModelSpec, version: str) -> bool:

@@ -1,7 +1,7 @@
 """Requests at once, asked of a whole server: each data-parallel worker resolves its share; predictions count shares.
 
-In: a configuration and the asked requests. Out: those of one worker. The non-obvious thing: up to 0.5.13 plain data
-parallelism divides the requests as well; later only DP attention does, and every plain worker takes all of them.
+In: a configuration and the asked requests. Out: those of one worker. The non-obvious thing: only DP attention divides
+them; every worker of plain data parallelism takes all.
 """
 
 from __future__ import annotations
@@ -9,13 +9,7 @@ from __future__ import annotations
 from ...configuration.config import ParallelSection, RunConfig
 from ...errors import ConfigError
 from .sizing import rule_for, rule_version
-from .sizing.contract import Rule
 from .sizing.steps import share
-
-
-def request_ranks(rule: Rule, parallel: ParallelSection) -> int:
-    """Workers over which the asked requests are divided."""
-    return parallel.dp_size if rule.request_limit == "estimate" else attention_ranks(parallel)
 
 
 def attention_ranks(parallel: ParallelSection) -> int:
@@ -34,4 +28,4 @@ def requests_of_worker(config: RunConfig, asked: int | None) -> int | None:
         rule = rule_for(rule_version(config.engine))
     except ConfigError:
         return asked // attention_ranks(config.parallel)
-    return share(rule, asked, request_ranks(rule, config.parallel))
+    return share(rule, asked, attention_ranks(config.parallel))

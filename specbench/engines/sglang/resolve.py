@@ -22,7 +22,7 @@ from . import families
 from .adaptive import adapted
 from .arguments import reject_keyed
 from .emulation import emulation
-from .per_worker import attention_ranks, request_ranks
+from .per_worker import attention_ranks
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
 from .sizing.fraction import Defaults, decodes_with_graphs, defaults
@@ -52,7 +52,6 @@ class Settings:
     shape: Shape
     attention_tp: int
     attention_dp: int
-    request_dp: int
     strategy: Strategy | None  # None: no radix cache
     overlap: bool
     slots_per_request: int
@@ -145,7 +144,7 @@ def settings(
     overlap = overlaps(config, rule, algorithm)
     radix = keeps_prefixes(config, version, target)
     strategy = resolve_strategy(config, rule, overlap, version, target)
-    if strategy == "no_buffer" and memory.mamba_radix_cache_strategy == "auto":
+    if parallel.pp_size > 1 or (strategy == "no_buffer" and memory.mamba_radix_cache_strategy == "auto"):
         overlap = False
     ssm_dtype = _state_dtype(config, rule, target)
     requests = memory.max_running_requests
@@ -171,7 +170,6 @@ def settings(
         shape=shape,
         attention_tp=split(parallel.tp_size, attention_dp, "parallel.tp_size over parallel.dp_size"),
         attention_dp=attention_dp,
-        request_dp=request_ranks(rule, parallel),
         strategy=strategy,
         overlap=overlap,
         slots_per_request=slots_per_request(rule, strategy, overlap, bool(shape.verify_width), env),
@@ -194,9 +192,9 @@ def settings(
 
 
 def overlaps(config: RunConfig, rule: Rule, algorithm: Algorithm) -> bool:
-    """Whether scheduling overlaps computing, before the strategy has its say."""
+    """Whether scheduling overlaps computing, before the strategy has its say, and pipeline stages, which end it."""
     family, env = algorithm.family, config.engine.env
-    if config.memory.disable_overlap_schedule or config.parallel.pp_size > 1:
+    if config.memory.disable_overlap_schedule:
         return False
     if family == "eagle" and not rule.draft_loads_first:
         # spec v2 up to 0.5.13: an environment variable, off by default up to 0.5.10; it runs chains only
@@ -265,7 +263,7 @@ def _kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, host: GpuSpec
     name = config.memory.kv_cache_dtype
     if name == "auto" and families.is_sparse_latent(target):
         return 1 if families.is_blackwell(host.name) else 2
-    if name == "auto" and target.fp8_kv_of in rule.fp8_kv_of:
+    if name == "auto" and families.obeys_fp8_kv(target, rule, rule_version(config.engine)):
         return 1
     return dtype_bytes(target.dtype if name == "auto" else name, "memory.kv_cache_dtype")
 

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
+from ....versions import at_least
+from ..families import is_sparse_latent
 from ..flags import kv_dtypes
+from ..resolve import resolve_strategy
 from ..sizing.contract import Rule
 from .refusal import Refusal
+
+_LARGEST_CHUNK = 16384  # --chunked-prefill-size that the engine chooses
+_OF_SPARSE_LATENT = ("auto", "bf16", "bfloat16", "fp8_e4m3")
+_TRACK_INTERVAL = 256  # --mamba-track-interval
 
 
 def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
@@ -22,6 +29,37 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
             allowed=", ".join(kv_dtypes(version)),
             engine_error=f"error: argument --kv-cache-dtype: invalid choice: {dtype!r} (choose from {choices})",
         )
+
+
+def sparse_latent_dtype(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
+    """Sparse latent attention has kernels for two types only, from 0.5.10."""
+    dtype = config.memory.kv_cache_dtype
+    if dtype in _OF_SPARSE_LATENT or not is_sparse_latent(target) or not at_least(version, "0.5.10"):
+        return
+    yield Refusal(
+        key="memory.kv_cache_dtype",
+        value=dtype,
+        reason=f"the sparse attention of {target.architecture} has no such KV type",
+        allowed=", ".join(_OF_SPARSE_LATENT),
+        engine_error="AssertionError: DeepSeek DSA only supports bf16/bfloat16 or fp8_e4m3 kv_cache_dtype",
+    )
+
+
+def chunk_of_pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
+    """A prefill chunk is whole pages; what the engine takes by itself is 2,048 to 16,384."""
+    page, chunk = config.memory.page_size, config.memory.chunked_prefill_size
+    if page is None or chunk == -1 or (chunk or _LARGEST_CHUNK) % page == 0:
+        return
+    strategy = resolve_strategy(config, rule, True, version, target) if target.state_layers else None
+    if strategy is not None and (strategy == "no_buffer" or _TRACK_INTERVAL % page):
+        return  # pages of one token then, or refused for the state's sake
+    yield Refusal(
+        key="memory.page_size",
+        value=page,
+        reason=f"a prefill chunk of {chunk or 'a power of two'} tokens is no whole number of pages",
+        allowed="a divisor of memory.chunked_prefill_size",
+        engine_error="AssertionError: chunked_prefill_size must be divisible by page_size",
+    )
 
 
 def context(config: RunConfig, target: ModelSpec) -> Iterator[Refusal]:

@@ -9,6 +9,7 @@ from ....configuration.config import RunConfig
 from ....errors import ConfigError
 from ....specs import ModelSpec
 from ....versions import at_least
+from ..families import settles_strategy
 from ..resolve import keeps_prefixes, overlaps, resolve_strategy, server_args
 from ..sizing.contract import Rule
 from .refusal import Refusal
@@ -35,10 +36,69 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
                 else "error: unrecognized arguments: --mamba-scheduler-strategy"
             ),
         )
-        return
-    speculates = speculative.canonical(config.speculative.algorithm) != "none"
-    if memory.disable_radix_cache:
-        if asked == "extra_buffer" and at_least(version, "0.5.10") and not at_least(version, "0.5.14"):
+
+
+def _explicit_no_buffer(config: RunConfig) -> Iterator[Refusal]:
+    memory = config.memory
+    if memory.page_size not in (None, 1):
+        yield _pages_of_one(memory.page_size)
+    if not memory.disable_overlap_schedule:
+        yield Refusal(
+            key="memory.disable_overlap_schedule",
+            value=False,
+            reason="no_buffer does not run with overlap scheduling",
+            allowed="true, or the strategy auto",
+            engine_error=(
+                "AssertionError: no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True."
+            ),
+        )
+
+
+def _pages_of_one(page: int | None) -> Refusal:
+    return Refusal(
+        key="memory.page_size",
+        value=page,
+        reason="no_buffer keeps pages of one token",
+        allowed="1, or the strategy extra_buffer",
+        engine_error="AssertionError: no_buffer only supports page_size=1.",
+    )
+
+
+def of_plain(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
+    """Models without state: before 0.5.22 nothing looks at the strategy, and nothing follows from it."""
+    asked = config.memory.mamba_radix_cache_strategy
+    buffered = asked.startswith("extra_buffer") and not config.memory.disable_radix_cache
+    if buffered and at_least(version, "0.5.22"):
+        yield Refusal(
+            key="memory.mamba_radix_cache_strategy",
+            value=asked,
+            reason=f"{target.architecture} keeps no state that a buffer could hold",
+            allowed="auto or no_buffer",
+            engine_error=(
+                f"ValueError: --mamba-radix-cache-strategy {asked} needs mamba state, got {target.architecture}."
+            ),
+        )
+
+
+def of_hybrid(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
+    """Refusals that only models with state meet."""
+    if config.memory.mamba_radix_cache_strategy in rule.strategies and settles_strategy(target.architecture, version):
+        yield from _strategy(config, version, target)
+        yield from _no_buffer_with_speculation(config, version, target)
+        yield from _track_interval(config, version, rule, target)
+        yield from _pages(config, version, rule, target)
+    yield from _requests(config)
+
+
+def _strategy(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
+    """A strategy that is asked for, in the engine's order."""
+    memory, asked = config.memory, config.memory.mamba_radix_cache_strategy
+    key = "memory.mamba_radix_cache_strategy"
+    buffered = asked.startswith("extra_buffer")
+    early = not at_least(version, "0.5.14")
+    radix = keeps_prefixes(config, version, target)
+    if not radix:
+        if buffered and memory.disable_radix_cache and at_least(version, "0.5.10") and early:
             stop = "." if at_least(version, "0.5.13") else ""
             yield Refusal(
                 key=key,
@@ -53,56 +113,47 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
             )
         return
     if asked == "extra_buffer_lazy":
-        if speculates and not at_least(version, "0.5.18"):
-            yield Refusal(
-                key=key,
-                value=asked,
-                reason="the lazy buffer does not work with speculation before 0.5.18",
-                allowed="auto or extra_buffer",
-                engine_error="AssertionError: extra_buffer_lazy unsupported with spec.",
-            )
-        elif memory.disable_overlap_schedule:
-            yield Refusal(
-                key="memory.disable_overlap_schedule",
-                value=True,
-                reason="the lazy buffer needs overlap scheduling",
-                allowed="false, or the strategy extra_buffer",
-                engine_error=(
-                    "AssertionError: Lazy extra buffer requires overlap schedule "
-                    "(--disable-overlap-schedule is incompatible)"
-                ),
-            )
-    if asked == "no_buffer" and at_least(version, "0.5.14"):
+        yield from _lazy(config, version)
+    if asked == "no_buffer" and not early:
         yield from _explicit_no_buffer(config)
 
 
-def _explicit_no_buffer(config: RunConfig) -> Iterator[Refusal]:
-    memory = config.memory
-    if memory.page_size not in (None, 1):
+def _lazy(config: RunConfig, version: str) -> Iterator[Refusal]:
+    """Before 0.5.18 not with draft tokens that are given; a default comes after the engine's check."""
+    if config.speculative.num_draft_tokens is not None and not at_least(version, "0.5.18"):
         yield Refusal(
-            key="memory.page_size",
-            value=memory.page_size,
-            reason="no_buffer keeps pages of one token",
-            allowed="1, or the strategy extra_buffer",
-            engine_error="AssertionError: no_buffer only supports page_size=1.",
-        )
-    if not memory.disable_overlap_schedule:
-        yield Refusal(
-            key="memory.disable_overlap_schedule",
-            value=False,
-            reason="no_buffer does not run with overlap scheduling",
-            allowed="true, or the strategy auto",
+            key="memory.mamba_radix_cache_strategy",
+            value="extra_buffer_lazy",
+            reason="the lazy buffer does not work with speculation before 0.5.18",
+            allowed="auto or extra_buffer",
             engine_error=(
-                "AssertionError: no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True."
+                "AssertionError: extra_buffer_lazy unsupported with spec."
+                if at_least(version, "0.5.14")
+                else "AssertionError: extra_buffer_lazy is not yet supported with speculative decoding. "
+                "Use --mamba-scheduler-strategy extra_buffer instead."
+            ),
+        )
+    elif config.memory.disable_overlap_schedule or config.parallel.pp_size > 1:
+        off = config.memory.disable_overlap_schedule
+        yield Refusal(
+            key="memory.disable_overlap_schedule" if off else "parallel.pp_size",
+            value=True if off else config.parallel.pp_size,
+            reason="the lazy buffer needs overlap scheduling",
+            allowed="false, or the strategy extra_buffer" if off else "1, or the strategy extra_buffer",
+            engine_error=(
+                "AssertionError: Lazy extra buffer requires overlap schedule "
+                "(--disable-overlap-schedule is incompatible)"
             ),
         )
 
 
-def of_hybrid(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
-    """Refusals that only models with state meet."""
-    yield from _no_buffer_with_speculation(config, version, target)
-    yield from _track_interval(config, version, rule, target)
-    yield from _requests(config)
+def _pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
+    """From 0.5.14 `auto` that becomes no_buffer does not make pages of one token any more."""
+    page = config.memory.page_size
+    if config.memory.mamba_radix_cache_strategy != "auto" or page in (None, 1) or not at_least(version, "0.5.14"):
+        return
+    if resolve_strategy(config, rule, True, version, target) == "no_buffer":
+        yield _pages_of_one(page)
 
 
 def _requests(config: RunConfig) -> Iterator[Refusal]:

@@ -1,8 +1,7 @@
 """Inputs and results of a sizing rule, and the rule itself: what differs between versions, as values.
 
 Everything is per rank. `gib` figures are the floats SGLang computes with: the solvers repeat its operations in its
-order, so that the results agree to the token. (With several ranks SGLang passes free memory through a float32, which
-moves it by at most 8 KiB; that is not repeated here.)
+order, so that the results agree to the token.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class Demand:
     slots_per_request: int  # q
     requests: int | None  # as asked, or 48 with speculation; the whole server's
     attention_dp: int  # ranks of data-parallel attention, which share the requests
-    request_dp: int  # divisor of the request limit
     explicit_slots: int | None  # --max-mamba-cache-size; the whole server's
     radix: bool
     ratio: float  # state pool : KV pool
@@ -104,7 +102,7 @@ class Rule:
     scratch_per_slot: bool
     dedup_conv: bool
     dedup_any_layout: bool  # windows are shared whatever their layout, KDA's too (which garbles them)
-    request_limit: Literal["estimate", "half_tokens"]  # what caps a given number of requests
+    request_limit: Literal["none", "estimate", "half_tokens"]  # what caps a given number of requests
     refuses_no_room: bool  # "Loaded weights leave no GPU memory", before the tokens are computed
     guards_zero_division: bool  # max(1, requests // dp)
     radix_off_default_slots: int | None  # slots without radix cache and without a request limit; None: from the ratio

@@ -53,9 +53,11 @@ def resolve_requests(rule: Rule, demand: Demand, slots: int, token_count: int) -
     """`max_running_requests` as the engine resolves it, from tokens and slots."""
     estimate = whole(token_count / demand.context_len * 512)
     estimate = most(least(estimate, 4096), 2048)
-    asked = requests_per_worker(rule, demand, demand.request_dp)
+    asked = requests_per_worker(rule, demand, demand.attention_dp)
     if asked is None:
         found = least(estimate, token_count // 2)
+    elif rule.request_limit == "none":
+        found = asked
     elif rule.request_limit == "estimate":
         found = least(asked, estimate)
     else:

@@ -14,4 +14,5 @@ RULE = replace(
     extra_buffer_always_four=False,
     speculative_reserve_mib=4096,
     raw_on_blackwell=True,
+    request_limit="estimate",
 )

@@ -1,0 +1,111 @@
+"""`make oracle`: SGLang's own sizing code and `specbench predict`, asked the same random questions.
+
+Example: python -m oracle.compare 0.5.12 0.5.23 --examples 2000 --seed 1
+
+Exit code 1 on a difference: the smallest configuration that still differs is written as a params file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import yaml
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from .differing import explain
+from .draws import points
+from .engines import HERE, RELEASES, Engine
+from .points import Point, differences, engine_said, predicted
+from .store import kept, write
+
+_STORED = 300  # answers of a release that CI compares with
+
+
+def main() -> int:
+    asked = _arguments()
+    differing = 0
+    for version in asked.versions:
+        started, number = time.monotonic(), asked.seed
+        with Engine(version, asked.venv) as engine:
+            found = _compared(engine, asked.examples, number, store=asked.store)
+        took = time.monotonic() - started
+        outcomes, point = found
+        told = ", ".join(f"{count:,} {kind}" for kind, count in outcomes.most_common())
+        print(f"{version}: {outcomes.total():,} configurations ({told}), ", end="")
+        print(f"{0 if point is None else 1} differences, seed {number}, {took:.0f} s", flush=True)
+        if point is not None:
+            differing += 1
+            _report(version, point, asked.venv)
+    return 1 if differing else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="oracle", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("versions", nargs="*", default=list(RELEASES), choices=[*RELEASES, []], metavar="VERSION")
+    parser.add_argument("--examples", type=int, default=2000, help="configurations per release")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--venv", type=Path, default=HERE / ".venv", help="where `make oracle` installed the engines")
+    parser.add_argument(
+        "--store", action="store_true", help=f"keep {_STORED} answers per release for CI (tests/oracle)"
+    )
+    return parser.parse_args()
+
+
+def _compared(engine: Engine, examples: int, number: int, *, store: bool) -> tuple[Counter[str], Point | None]:
+    """Outcomes of the engine by kind, and the smallest point that differs (None: none does)."""
+    outcomes: Counter[str] = Counter()
+    differing: list[Point] = []
+    answers: list[tuple[Point, dict[str, object]]] = []
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+        report_multiple_bugs=False,
+    )
+    @given(points(engine.version, engine.served))
+    def compare(point: Point) -> None:
+        ours = predicted(point)
+        if ours["refused"] == "unsized":
+            if not differing:
+                outcomes["not predicted"] += 1
+            return
+        said = engine_said(engine.ask(point.question))
+        if not differing:
+            outcomes["served" if said["refused"] is None else f"refused ({said['refused']})"] += 1
+        if differences(ours, said):
+            differing.append(point)
+            raise AssertionError("differs")
+        answers.append((point, said))
+
+    try:
+        compare()
+    except AssertionError:
+        return outcomes, differing[-1]
+    if store:
+        write(engine.version, kept(answers, _STORED))
+    return outcomes, None
+
+
+def _report(version: str, point: Point, venv: Path) -> None:
+    with Engine(version, venv) as engine:
+        said = engine_said(engine.ask(point.question))
+    for line in explain(predicted(point), said):
+        print("  " + line)
+    file = Path(f"oracle-difference-{version}.yaml")
+    file.write_text(yaml.safe_dump(dict(point.sections), sort_keys=False), encoding="utf-8")
+    print(
+        f"  card {point.card_mib:,} MiB; free before loading {point.pre_bytes:,} B, when sizing {point.post_bytes:,} B"
+    )
+    print(f"  specbench predict {file} --pre-gib {point.pre_bytes / 2**30!r} --post-gib {point.post_bytes / 2**30!r}")
+    sys.stdout.flush()
+
+
+sys.exit(main())
