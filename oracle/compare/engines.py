@@ -1,4 +1,4 @@
-"""Releases of SGLang, each in its own process that answers questions. In: where they are installed. Out: answers."""
+"""Releases of SGLang, each in a process that answers questions. In: where they are installed. Out: answers."""
 
 from __future__ import annotations
 
