@@ -27,10 +27,10 @@ TIGHT = ("state_dtype=float32", "kv_dtype=auto", "draft_tokens=16", "prefix_cach
 
 
 @functools.cache
-def answer(params: str, *texts: str, keep: str = "") -> Answer:
+def answer(params: str, *texts: str, keep: str = "", sizes: tuple[int, ...] = (1, 2, 4, 8)) -> Answer:
     wishes = [text for text in texts if "." not in text.partition("=")[0]]
     config = load_run(f"params/{params}.yaml", [text for text in texts if text not in wishes])
-    return plan(config, parse(wishes), keep=keep.split())
+    return plan(config, parse(wishes), keep=keep.split(), sizes=sizes)
 
 
 def size(found: Answer, tp_size: int) -> Size:
@@ -95,7 +95,7 @@ def test_eight_with_0512_cost_slack_precision_or_width_on_one_card_and_nothing_o
 def test_the_silent_cap_of_the_recording_is_lifted_by_40_slots() -> None:
     """5 slots each (extra_buffer, overlap): 40. State and scratch grow from 37 + 7 × 16 = 149 slots' bytes to
     40 + 8 × 16 = 168: 19 × 153,944,064 / 86,016 = 34,004.7 tokens. Logged with 40 slots: 546,617 tokens."""
-    found = answer("recordings/dflash_r8_full", "running_requests=8")
+    found = answer("recordings/dflash_r8_full", "running_requests=8", sizes=(1,))
     one = size(found, 1)
     assert one.most[0].requests == 7
     first = one.plans[0]
@@ -115,7 +115,7 @@ def why_not(one: Size, kind: str) -> str:
 
 @pytest.mark.parametrize("card", ["gpu.name=rtx-pro-6000", "gpu.emulate=rtx-pro-6000"])
 def test_the_same_cap_on_a_card_of_96_gb(card: str) -> None:
-    found = answer("recordings/dflash_r8_full", "running_requests=8", card)
+    found = answer("recordings/dflash_r8_full", "running_requests=8", card, sizes=(1,))
     one = size(found, 1)
     assert one.most[0].requests == 3 and why_not(one, "none") == "3 of 8 requests (15 slots, 5 each)"
     assert [(change.kind, change.value) for change in one.plans[0].changes] == [("slots", 40)]
@@ -131,7 +131,7 @@ def test_that_none_does_is_a_proof_over_the_whole_grid() -> None:
     8 × (3 + 16) × SLOT = 21.79 GiB. The largest fraction, 0.97 × 94.31 GiB, less weights and draft (54.5 GiB) leaves
     36.95 GiB: no setting that keeps types, width and prefix cache can do it on this card."""
     assert 262_144 * TOKEN + 8 * 19 * SLOT > (0.97 * 94.31 - 54.5) * GIB
-    found = answer("story/tp2-8-0516", "running_requests=8", "context=32768", *TIGHT)
+    found = answer("story/tp2-8-0516", "running_requests=8", "context=32768", *TIGHT, sizes=(1,))
     one = size(found, 1)
     assert one.plans == () and one.complete
     # as it is, without overlap and no_buffer (3 frames) × 93 fractions × (ratio as set, slots given) = 558 candidates;
@@ -143,26 +143,23 @@ def test_that_none_does_is_a_proof_over_the_whole_grid() -> None:
 
 
 def test_the_nearest_that_is_named_does_reach() -> None:
-    one = size(answer("story/tp2-8-0516", "running_requests=8", "context=32768", *TIGHT), 1)
+    one = size(answer("story/tp2-8-0516", "running_requests=8", "context=32768", *TIGHT, sizes=(1,)), 1)
     nearest = one.most[-1].plan
     assert nearest is not None and predict(nearest.config).limits["running_requests"].value is not None
     assert limits(predict(nearest.config))[1] >= 5 and limits(predict(nearest.config))[2] >= 5 * 32_768
     assert one.longest_context is not None
-    again = answer("story/tp2-8-0516", "running_requests=8", f"context={one.longest_context}", *TIGHT)
+    again = answer("story/tp2-8-0516", "running_requests=8", f"context={one.longest_context}", *TIGHT, sizes=(1,))
     assert size(again, 1).plans
-    further = answer("story/tp2-8-0516", "running_requests=8", f"context={one.longest_context + 1}", *TIGHT)
+    further = answer("story/tp2-8-0516", "running_requests=8", f"context={one.longest_context + 1}", *TIGHT, sizes=(1,))
     assert not size(further, 1).plans
 
 
 def test_a_known_fault_is_mended_in_the_plan() -> None:
     """NEXTN of 0.5.16 ends at its first full batch with graphs (recorded); without them it served."""
-    found = answer("recordings/h200_nextn-4-full-card", "running_requests=4").best
-    assert found is not None and found.budget.fault is None
-    assert [change.kind for change in found.changes] == ["graphs"]
-    assert difference(answer("recordings/h200_nextn-4-full-card", "running_requests=4").given, found.config) == (
-        (),
-        ("--disable-cuda-graph",),
-    )
+    found = answer("recordings/h200_nextn-4-full-card", "running_requests=4", sizes=(1,))
+    assert found.best is not None and found.best.budget.fault is None
+    assert [change.kind for change in found.best.changes] == ["graphs"]
+    assert difference(found.given, found.best.config) == ((), ("--disable-cuda-graph",))
 
 
 def test_what_graphs_and_a_prefill_take_outside_the_pools_counts_unless_a_figure_is_stated() -> None:
@@ -216,7 +213,7 @@ def test_the_screen_says_of_every_candidate_what_predict_says() -> None:
 
 
 def test_plans_are_in_the_order_of_what_they_cost_and_none_adds_to_another() -> None:
-    found = size(answer("story/tp2-8-0516", "running_requests=8", "context=32768"), 1)
+    found = size(answer("story/tp2-8-0516", "running_requests=8", "context=32768", sizes=(1,)), 1)
     order = list(changes.COSTS)
     optional = [{change.kind for change in plan.changes} for plan in found.plans]
     costs = [sorted((order.index(kind) for kind in kinds), reverse=True) for kinds in optional]
@@ -229,7 +226,7 @@ def test_plans_are_in_the_order_of_what_they_cost_and_none_adds_to_another() -> 
 
 
 def test_what_is_to_be_kept_is_in_no_plan() -> None:
-    found = answer("story/tp1-8", "running_requests=8", keep="fraction draft_tokens")
+    found = answer("story/tp1-8", "running_requests=8", keep="fraction draft_tokens", sizes=(1,))
     kinds = {change.kind for one in found.sizes for plan_ in one.plans for change in plan_.changes}
     assert kinds and not kinds & {"fraction", "draft_tokens"}
 

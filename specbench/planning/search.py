@@ -56,24 +56,26 @@ def plan(
     keep: Iterable[str] = (),
     draft: str | None = None,
     notes: Iterable[str] = (),
+    sizes: Iterable[int] = TP_SIZES,
 ) -> Answer:
     """Settings that reach the wishes, for every number of ranks. `keep`: kinds that are not touched. `gpus`:
     cards that there are, when that is not `gpu.count`. `draft`: of the wished algorithm. `notes`: to be passed on.
+    `sizes`: numbers of tensor-parallel ranks to look at, beside the given one.
 
     ConfigError or SpecError (two lines) when the configuration cannot be sized at all, or the wishes contradict it.
     """
     wishes = want if isinstance(want, Wishes) else of_mapping(want)
     base = with_wishes(config, wishes, draft)
     there = config.gpu.count if gpus is None else gpus
-    every = sorted({*TP_SIZES, config.parallel.tp_size})
-    sizes = tuple(_Search(on_ranks(base, tp), wishes, frozenset(keep)).size() for tp in every)
-    if all(size.impossible is not None for size in sizes):
-        first = next(size for size in sizes if size.tp_size == config.parallel.tp_size)
+    every = sorted({*sizes, config.parallel.tp_size})
+    found = tuple(_Search(on_ranks(base, tp), wishes, frozenset(keep)).size() for tp in every)
+    if all(size.impossible is not None for size in found):
+        first = next(size for size in found if size.tp_size == config.parallel.tp_size)
         raise ConfigError(
             f"plan: nothing can be planned for {config.model}: {first.impossible}.\n"
             "Give a params file that specbench predict answers, and wishes that it can be changed to."
         )
-    return Answer(given=config, wishes=wishes, gpus=there, sizes=sizes, notes=(*notes, *_notes(base, wishes)))
+    return Answer(given=config, wishes=wishes, gpus=there, sizes=found, notes=(*notes, *_notes(base, wishes)))
 
 
 def _notes(base: RunConfig, wishes: Wishes) -> tuple[str, ...]:
