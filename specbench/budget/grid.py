@@ -379,8 +379,8 @@ def _solve(
                 _with(config, given), sizing.model, sizing.gpu, **sizing.keywords({**free, **given}), over=ends
             )
             refusal = refused_argument(case)
-        except SpecbenchError:
-            return {"not_predicted": True}
+        except SpecbenchError as error:
+            return {"not_predicted": str(error).splitlines()[0]}
         return _of_case(case) if refusal is None else _REFUSED | {"refused_key": refusal.key}
 
     if not columns:  # nothing varies: one answer
@@ -451,13 +451,13 @@ class _Found:
         names = ("verdict", "verdict_low", "verdict_high", "refusal", "refused_key")
         self.codes = {name: np.full(total, -1, np.int8) for name in names}
         self.known_fault = np.zeros(total, np.bool_)
-        self.without: list[NDArray[np.int64]] = []  # rows that could not be sized
+        self.without: list[tuple[NDArray[np.int64], str]] = []  # rows that could not be sized, and why
         self.keys: list[str] = []
         self.not_predicted: dict[str, int] = {}
 
     def store(self, rows: NDArray[np.int64], answer: Mapping[str, Any]) -> None:
-        if answer.get("not_predicted"):
-            self.without.append(rows)
+        if "not_predicted" in answer:
+            self.without.append((rows, answer["not_predicted"]))
             return
         for name, value in answer.items():
             if name == "known_fault":
@@ -494,14 +494,17 @@ class _Found:
 
 
 def _explain(found: _Found, points: _Points, sizing: _Sizing) -> None:
-    """Why points could not be sized, from one of each kind. The error itself when there is no other point."""
-    total = sum(len(rows) for rows in found.without)
-    for rows in found.without:
-        changes = points.at(int(rows[0]))
-        try:
-            predict(_replaced(points.config, changes), sizing.model, sizing.gpu, **sizing.keywords(changes))
-        except SpecbenchError as error:
-            if total == math.prod(points.shape):
-                raise
-            why = str(error).splitlines()[0]
-            found.not_predicted[why] = found.not_predicted.get(why, 0) + len(rows)
+    """Why points could not be sized; a figure that the words lack (`lanes` cannot tell it) is that of the first point.
+    The error itself when there is no other point."""
+    total = sum(len(rows) for rows, _ in found.without)
+    for rows, why in found.without:
+        nothing_else = total == math.prod(points.shape)
+        if nothing_else or "…" in why:
+            changes = points.at(int(rows[0]))
+            try:
+                predict(_replaced(points.config, changes), sizing.model, sizing.gpu, **sizing.keywords(changes))
+            except SpecbenchError as error:
+                if nothing_else:
+                    raise
+                why = str(error).splitlines()[0]
+        found.not_predicted[why] = found.not_predicted.get(why, 0) + len(rows)

@@ -58,7 +58,7 @@ def run_campaign(
         unlisted: list[str] = []
         try:
             to_run = {standing.config.name: standing.to_run for standing in ahead.standings}
-            listing.plan(root, campaign.name, to_run, about=campaign.about)
+            listing.plan(root, campaign.name, to_run, skipped=ahead.skipped, about=campaign.about)
         except RecordError as error:  # the runs may be possible, and their pages
             unlisted.append(str(error))
         runs = Runs(ahead, chosen, watch, unlisted)
@@ -67,7 +67,7 @@ def run_campaign(
         stage = _stage(watch, len(runs.results))
         until = None if chosen.deadline_s is None else chosen.began_s + chosen.deadline_s
         problems: tuple[str, ...] = ()
-        if runs.results or any(listing.run_folders(root)):
+        if runs.results or ahead.skipped or any(listing.run_folders(root)):
             new = {result.folder for result in runs.results.values()}
             jobs = page_jobs()
             with worker_pool(jobs) as pool:
@@ -78,6 +78,7 @@ def run_campaign(
         folder=root,
         index=root / report.INDEX,
         points=tuple(points(ahead, runs.results)),
+        skipped=ahead.skipped,
         problems=(*unlisted, *problems),
         left=runs.left,
         least_s=runs.least_s(),

@@ -55,6 +55,11 @@ class Cost:
         return self.start_s + self.workload_s + self.beside_s
 
     @property
+    def gpu_s(self) -> float:
+        """Seconds for each GPU that it holds."""
+        return self.total_s * self.gpus
+
+    @property
     def verdict(self) -> Verdict | None:
         """What the prediction expects; None: not predicted."""
         return None if self.budget is None else self.budget.verdict
@@ -75,6 +80,12 @@ class Bill:
     costs: tuple[Cost, ...]
     pages_s: float
     at_once: int = 1  # configurations that run at the same time
+    skipped: tuple[Cost, ...] = ()  # what is not started would have taken this beside them
+
+    @property
+    def saved_gpu_s(self) -> float:
+        """GPU seconds of what is not started."""
+        return sum(cost.gpu_s for cost in self.skipped)
 
     @property
     def starts(self) -> int:
@@ -94,7 +105,7 @@ class Bill:
     @property
     def gpu_s(self) -> float:
         """GPU seconds: each GPU counts."""
-        return sum(cost.total_s * cost.gpus for cost in self.costs)
+        return sum(cost.gpu_s for cost in self.costs)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -102,18 +113,45 @@ class Bill:
 
 
 def bill(
-    configs: Iterable[RunConfig], root: Path | None = None, *, pages_of: int = 0, page_jobs: int = 1, at_once: int = 1
+    configs: Iterable[RunConfig],
+    root: Path | None = None,
+    *,
+    skipped: Iterable[RunConfig] = (),
+    pages_of: int = 0,
+    page_jobs: int = 1,
+    at_once: int = 1,
 ) -> Bill:
     """Of configurations that run one after the other, or `at_once` of them at a time; the first start of a version on
     a number of GPUs compiles its kernels, unless a run of `root` did. Pages are written of `pages_of` runs,
-    `page_jobs` at a time.
+    `page_jobs` at a time. `skipped`: are not run; their kernels count as compiled where the others compile them.
     """
     clock = Clock(root)
-    costs = []
-    for config in configs:
-        costs.append(clock.cost(config))
-        clock.expect(config)
-    return Bill(costs=tuple(costs), pages_s=clock.own.pages_s(pages_of, page_jobs), at_once=at_once)
+    costs, spared = ([_expected(clock, config) for config in some] for some in (configs, skipped))
+    return Bill(
+        costs=tuple(costs),
+        pages_s=clock.own.pages_s(pages_of, page_jobs),
+        at_once=at_once,
+        skipped=tuple(spared),
+    )
+
+
+def _expected(clock: Clock, config: RunConfig) -> Cost:
+    cost = clock.cost(config)
+    clock.expect(config)
+    return cost
+
+
+def expected_budget(config: RunConfig) -> MemoryBudget | None:
+    """By the configuration alone, of a replay by that of its recording; None: not predicted, or a server of someone
+    else, which runs already."""
+    if _attached(config):
+        return None
+    if config.engine.replay is None:
+        return predicted(config)
+    try:
+        return predicted(as_recorded(config, _recording(config)).config)
+    except SpecbenchError:
+        return None
 
 
 class Clock:

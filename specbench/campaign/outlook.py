@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..machine_file import doubts, place
 from ..params import Campaign
 from ..paths import resolve, runs_root
+from ..records.listing import Skipped, not_started
 from ..records.record import RunRecord
-from .bill import Bill, bill
+from ..terms import Verdict
+from .bill import Bill, Cost, bill, expected_budget
 from .jobs import page_jobs, run_jobs
 from .resume import Standing, standings
 from .types import Choices
@@ -26,6 +30,11 @@ class Outlook:
     placed: Mapping[str, RunConfig]  # name -> the configuration as this machine runs it
     bill: Bill  # of what is to run
     doubts: tuple[str, ...] = ()  # of the machine file
+
+    @property
+    def skipped(self) -> dict[str, Skipped]:
+        """Name -> why it is not started, and what that saves."""
+        return {cost.config.name: _skipped(cost) for cost in self.bill.skipped}
 
     @property
     def to_run(self) -> tuple[Standing, ...]:
@@ -47,8 +56,41 @@ def outlook(campaign: Campaign, out: Path | None = None, choices: Choices | None
     else:
         found = tuple(Standing(config=config, state="new") for config in campaign.runs)
     placed = {config.name: place(config, chosen.places) if chosen.places else config for config in campaign.runs}
+    found = tuple(_pruned(standing, placed[standing.config.name], chosen.skip) for standing in found)
     todo = [placed[standing.config.name] for standing in found if standing.to_run]
-    pages_of = len(campaign.runs) if todo else 0
-    costs = bill(todo, root, pages_of=pages_of, page_jobs=page_jobs(), at_once=run_jobs(todo))
+    spared = [placed[standing.config.name] for standing in found if standing.state == "skipped"]
+    pages_of = len(campaign.runs) - len(spared) if todo else 0
+    costs = bill(todo, root, skipped=spared, pages_of=pages_of, page_jobs=page_jobs(), at_once=run_jobs(todo))
     told = doubts([standing.config for standing in found if standing.to_run], chosen.places) if chosen.places else ()
     return Outlook(root=root, standings=found, placed=placed, bill=costs, doubts=told)
+
+
+def _pruned(standing: Standing, placed: RunConfig, skip: frozenset[Verdict]) -> Standing:
+    """Not to run, when no free memory that is possible lets it end otherwise. A failure that is there already stays."""
+    budget = expected_budget(placed) if skip and standing.to_run else None
+    if budget is None or not set(budget.verdicts) <= skip:
+        return standing
+    name, word = standing.config.name, _worst(budget)
+    if standing.state == "retried":
+        why = f"{name}: is predicted to be {word} again: stays as it is"
+        return dataclasses.replace(standing, state="failed", why=why)
+    why = f"{name}: {not_started(word)}: {budget.reason}"
+    return dataclasses.replace(standing, state="skipped", why=why)
+
+
+def _worst(budget: MemoryBudget) -> Verdict:
+    """The better of its verdicts, which all are as bad or worse: 'capped' where it may be refused as well."""
+    return "capped" if "capped" in budget.verdicts else "refused"
+
+
+def _skipped(cost: Cost) -> Skipped:
+    assert cost.budget is not None
+    config = cost.config
+    return Skipped(
+        predicted=_worst(cost.budget),
+        reason=cost.budget.reason,
+        what=f"{config.engine.version} · {config.speculative.algorithm} · TP {config.parallel.tp_size}",
+        asked_requests=config.memory.max_running_requests,
+        saved_s=round(cost.total_s, 1),
+        saved_gpu_s=round(cost.gpu_s, 1),
+    )

@@ -56,7 +56,8 @@ def build(
     if not root.is_dir():
         raise RecordError(f"{root}: no folder.\nExpected a folder of runs, as 'specbench run' leaves it (runs/demo).")
     folders = [folder for folder in listing.run_folders(root) if is_run(folder)]
-    if not folders:
+    known = listing.read(root)
+    if not folders and (known is None or not known.skipped):
         raise RecordError(
             f"{root}: no run in it.\nExpected a folder of runs, as 'specbench run' leaves it (runs/demo)."
         )
@@ -147,13 +148,17 @@ def write_index(root: Path) -> str | None:
     from ..show.campaign import campaign, missing_notice
     from ..studies.study import collect
 
-    problem = execute(source(ANALYSIS_NOTEBOOK), root / ANALYSIS_NOTEBOOK, {"records": str(root)})
     known = listing.read(root)
+    runs = sum(is_run(folder) for folder in listing.run_folders(root))
+    nothing_ran = runs == 0  # everything was skipped: there is nothing to analyse
+    problem = None
+    if not nothing_ran:
+        problem = execute(source(ANALYSIS_NOTEBOOK), root / ANALYSIS_NOTEBOOK, {"records": str(root)})
     page = pages.Page(
         title=f"{known.campaign if known is not None else root.name}: asked, resolved, served",
-        provenance=f"{counted(sum(is_run(folder) for folder in listing.run_folders(root)), 'run')} in {root.name}",
+        provenance=f"{counted(runs, 'run')} in {root.name}",
     )
-    if problem is None:
+    if problem is None and not nothing_ran:
         pages.write(root / ANALYSIS_NOTEBOOK, root / INDEX, page)
         return None
     try:

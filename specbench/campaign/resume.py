@@ -37,7 +37,7 @@ _PLACES = frozenset(
 FAILED: frozenset[Outcome] = frozenset({"refused", "crashed", "timed_out", "unanswered"})
 _MOST_TOLD = 3
 
-State = Literal["new", "interrupted", "damaged", "cut short", "changed", "retried", "done", "failed"]
+State = Literal["new", "interrupted", "damaged", "cut short", "changed", "retried", "done", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def to_run(self) -> bool:
-        return self.state not in ("done", "failed")
+        return self.state not in ("done", "failed", "skipped")
 
 
 def standings(configs: Iterable[RunConfig], root: Path, *, retry_failed: bool = False) -> tuple[Standing, ...]:

@@ -55,7 +55,8 @@ class Runs:
         self._clock = Clock(ahead.root)
         self._before_s = time.monotonic() - chosen.began_s  # of the command, until the first can start
         known = listing.read(ahead.root)
-        names = {*(known.runs if known else ()), *(standing.config.name for standing in ahead.standings)}
+        here = (standing.config.name for standing in ahead.standings if standing.state != "skipped")
+        names = {*(known.runs if known else ()), *here}
         # A page per configuration of the folder, those of earlier runs too, and the front page.
         self._total = len(self._waiting) + len(names) + 1
         self._said: dict[str, int] = {}  # notices of each configuration that were shown
@@ -205,7 +206,7 @@ def points(ahead: Outlook, results: Mapping[str, PointResult]) -> Iterator[Point
     for standing in ahead.standings:
         if standing.config.name in results:
             yield results[standing.config.name]
-        elif standing.folder is not None:
+        elif standing.folder is not None and standing.state != "skipped":
             try:
                 yield _point(standing.config, study(standing.folder), earlier=True)
             except SpecbenchError as error:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..machine_file import Places
-from ..terms import Outcome, Status
+from ..records.listing import Skipped
+from ..terms import Outcome, Status, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Choices:
     began_s: float = field(default_factory=time.monotonic)  # when the command started
     resume: bool = False  # configurations that are done are skipped, failed ones stay
     retry_failed: bool = False  # with resume: failed ones run again
+    skip: frozenset[Verdict] = frozenset()  # what is predicted to end so with all possible free memory is not started
 
     def left_s(self) -> float:
         """Until the deadline."""
@@ -58,18 +60,20 @@ class CampaignResult:
     index: Path
     points: tuple[PointResult, ...]  # in the campaign's order, without those that have never run
     problems: tuple[str, ...]  # pages that could not be written as they should
+    skipped: Mapping[str, Skipped] = field(default_factory=dict)  # configurations that were not to start -> why
     left: Mapping[str, str] = field(default_factory=dict)  # configurations that are still to run -> why they did not
     least_s: float | None = None  # the smallest deadline in which one that is left can run; None: none is left
 
     @property
     def complete(self) -> bool:
-        """Every configuration left a record."""
+        """Every configuration that was to run left a record."""
         return not self.left and all(point.status is not None for point in self.points)
 
     @property
     def all_served(self) -> bool:
         """Every configuration served what was asked, or started as asked where nothing was to be sent."""
-        return not self.left and all(point.outcome in ("served", "started") for point in self.points)
+        as_asked = all(point.outcome in ("served", "started") for point in self.points)
+        return as_asked and not self.left and not self.skipped
 
 
 #: Called with everything that is to be shown.

@@ -19,6 +19,7 @@ from ..engines.sglang.per_worker import requests_of_worker
 from ..lifecycle.launch import server_argv
 from ..lifecycle.preflight import no_interpreter
 from ..load.foreseen import of_workload
+from ..records.listing import saved
 from ..terms import Verdict
 from ..units import counted
 
@@ -27,10 +28,13 @@ _INDENT = " " * 4
 
 
 def bill(campaign: str, ahead: Outlook, console: Console) -> None:
-    """Before real engines start: how many, how long, and what of it is not known. Nothing for a campaign of replays."""
+    """Before real engines start: how many, how long, what is not started, and what of it is not known. Of a campaign of
+    replays only what is not started."""
     if not ahead.bill.starts:
+        _say_skipped(ahead, console)
         return
     console.print(_sum(campaign, ahead), highlight=False, soft_wrap=True, markup=False)
+    _say_skipped(ahead, console)
     for doubt in ahead.doubts:
         console.print(Text(f"{_INDENT}{doubt}", style="yellow"), soft_wrap=True, highlight=False)
     for cost in ahead.bill.costs:
@@ -49,6 +53,7 @@ def expectations(campaign: str, ahead: Outlook) -> None:
     console = Console()
     bill_line = _sum(campaign, ahead)
     console.print(bill_line, highlight=False, soft_wrap=True, markup=False)
+    _say_skipped(ahead, console)
     for doubt in ahead.doubts:
         _say(console, doubt, "yellow")
     for note in ahead.bill.notes:
@@ -75,7 +80,7 @@ def expectations(campaign: str, ahead: Outlook) -> None:
 
 def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
     """The same for programs. Unknown is null."""
-    costs = {cost.config.name: cost for cost in ahead.bill.costs}
+    costs = {cost.config.name: cost for cost in (*ahead.bill.costs, *ahead.bill.skipped)}
     return {
         "schema": 1,
         "campaign": campaign,
@@ -86,11 +91,23 @@ def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
             "pages_s": round(ahead.bill.pages_s, 1),
             "gpu_held_minutes": round(ahead.bill.held_s / 60, 2),
             "gpu_minutes": round(ahead.bill.gpu_s / 60, 2),
+            "skipped": len(ahead.bill.skipped),
+            "gpu_minutes_saved": round(ahead.bill.saved_gpu_s / 60, 2),
             "notes": list(ahead.bill.notes),
         },
         "doubts": list(ahead.doubts),
         "runs": [_run(standing, costs.get(standing.config.name), ahead) for standing in ahead.standings],
     }
+
+
+def _say_skipped(ahead: Outlook, console: Console) -> None:
+    """'2 configurations are not started, by prediction: a, b. About 3.1 GPU minutes saved.'"""
+    skipped = ahead.skipped
+    if skipped:
+        names = ", ".join(skipped)
+        are = "is" if len(skipped) == 1 else "are"
+        told = f"{counted(len(skipped), 'configuration')} {are} not started, by prediction: {names}."
+        _say(console, f"{told} {saved(ahead.bill.saved_gpu_s)}".rstrip())
 
 
 def left(what: Mapping[str, str], command: str, longer_s: int | None = None) -> None:
@@ -134,7 +151,7 @@ def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any
 
 def _sum(campaign: str, ahead: Outlook) -> str:
     total, runs = ahead.bill, len(ahead.bill.costs)
-    kept = len(ahead.standings) - runs
+    kept = len(ahead.standings) - runs - len(ahead.bill.skipped)
     beside = f" ({counted(kept, 'other')} done or left as they are)" if kept else ""
     if not total.starts:
         return (

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..campaign.types import CampaignResult, Event, PointResult
 from ..reading.outcome import in_words
+from ..records.listing import Skipped
 
 if TYPE_CHECKING:
     from ..studies.study import Study
@@ -105,6 +106,7 @@ def document(result: CampaignResult) -> dict[str, Any]:
         "complete": result.complete,
         "left": dict(result.left),
         "runs": [_run(point, studies.get(point.folder.name)) for point in result.points],
+        "skipped": [_skip(name, skipped) for name, skipped in result.skipped.items()],
         "problems": list(result.problems),
     }
 
@@ -124,6 +126,19 @@ def _run(point: PointResult, study: Study | None) -> dict[str, Any]:
         "finding": study.diagnosis.findings[0].id if study and study.diagnosis.findings else None,
         "seconds": _seconds(study),
         "error": point.error,
+    }
+
+
+def _skip(name: str, skipped: Skipped) -> dict[str, Any]:
+    """What was not started: nothing of it is recorded or measured."""
+    return {
+        "name": name,
+        "outcome": "not_started",
+        "predicted": skipped.predicted,
+        "reason": skipped.reason,
+        "requested_running_requests": skipped.asked_requests,
+        "seconds_saved": skipped.saved_s,
+        "gpu_minutes_saved": round(skipped.saved_gpu_s / 60, 2),
     }
 
 
@@ -157,10 +172,14 @@ def summary(result: CampaignResult) -> None:
     console = Console(file=sys.stdout)
     studies = _studies(result)
     rows = [_row(point, studies.get(point.folder.name)) for point in result.points]
+    styles = [_STYLES.get(point.outcome, "") for point in result.points]
+    for name, skipped in result.skipped.items():
+        rows.append(((name, _figure(skipped.asked_requests), "-", "-", skipped.outcome), skipped.why))
+        styles.append("dim")
     widths = [max(len(str(cells[i])) for cells in (_HEADERS, *(cells for cells, _ in rows))) for i in range(5)]
     console.print(_cells(_HEADERS, widths, "bold"), soft_wrap=True, highlight=False)
-    for (cells, why), point in zip(rows, result.points, strict=True):
-        console.print(_cells(cells, widths, _STYLES.get(point.outcome, "")), soft_wrap=True, highlight=False)
+    for (cells, why), style in zip(rows, styles, strict=True):
+        console.print(_cells(cells, widths, style), soft_wrap=True, highlight=False)
         if why:
             wrapped = textwrap.fill(
                 why, console.width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False

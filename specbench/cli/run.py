@@ -13,9 +13,23 @@ from .options import JsonOption, MachineOption, ParamsArgument, SetOption, Stric
 
 if TYPE_CHECKING:
     from ..campaign.types import CampaignResult
+    from ..terms import Verdict
 
+#: Predictions that are not started.
+_SKIPS: dict[str | None, frozenset[Verdict]] = {
+    None: frozenset(),
+    "refused": frozenset({"refused"}),
+    "capped": frozenset({"refused", "capped"}),
+}
 #: Exit code of a campaign that stopped at its deadline with configurations left.
 LEFT = 3
+
+
+class Skip(enum.StrEnum):
+    """What is not started when it is predicted with all free memory that is possible."""
+
+    refused = "refused"
+    capped = "capped"
 
 
 class Retry(enum.StrEnum):
@@ -57,6 +71,14 @@ def run(
         ),
     ] = False,
     retry: Annotated[Retry | None, typer.Option("--retry", help="With --resume: run failed ones once more.")] = None,
+    skip: Annotated[
+        Skip | None,
+        typer.Option(
+            "--skip",
+            help="Start nothing that is predicted to be refused, whatever the card has free (capped: nor what would "
+            "run fewer at once than asked). It stays as a row, with its reason and the GPU minutes saved.",
+        ),
+    ] = None,
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -92,6 +114,7 @@ def run(
         began_s=began_s,
         resume=resume,
         retry_failed=retry is not None,
+        skip=_SKIPS[skip],
     )
     if dry_run:
         ahead = outlook(campaign, out, choices)
@@ -112,7 +135,9 @@ def run(
             campaign, out, screen.show, choices, lambda ahead: bill_text.bill(campaign.name, ahead, screen.console)
         )
     longer = _longer(deadline, result.least_s)
-    again = _command(params, overrides or [], out, machine, longer or deadline, strict=strict, json_output=json_output)
+    again = _command(
+        params, overrides or [], out, machine, longer or deadline, skip=skip, strict=strict, json_output=json_output
+    )
     if json_output:
         _print_json(document(result) | {"go_on": again if result.left else None})
     else:
@@ -141,6 +166,7 @@ def _command(
     machine: Path | None,
     deadline: float | None,
     *,
+    skip: Skip | None,
     strict: bool,
     json_output: bool,
 ) -> str:
@@ -156,6 +182,7 @@ def _command(
     if deadline is not None:
         words += ["--deadline", f"{deadline:g}"]
     words.append("--resume")
+    words += [] if skip is None else ["--skip", skip.value]
     words += ["--strict"] * strict + ["--json"] * json_output
     return shlex.join(words)
 

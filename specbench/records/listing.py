@@ -26,6 +26,37 @@ _LONGEST_NAME_BYTES = 255  # of a file system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Why a configuration was not started, as it was predicted: nothing here was recorded or measured."""
+
+    predicted: str  # refused or capped, with all free memory that is possible
+    reason: str  # in a sentence
+    what: str  # version, algorithm and ranks, in words
+    asked_requests: int | None  # None: not given
+    saved_s: float  # what running it would have taken, expected
+    saved_gpu_s: float  # the same for every GPU that it would have held; 0: none
+
+    @property
+    def outcome(self) -> str:
+        return not_started(self.predicted)
+
+    @property
+    def why(self) -> str:
+        """The reason, with what is saved where a GPU would have been held."""
+        return f"{self.reason} {saved(self.saved_gpu_s)}".strip()
+
+
+def not_started(predicted: str) -> str:
+    """The outcome of what is skipped, in words."""
+    return f"not started: predicted {predicted}"
+
+
+def saved(gpu_s: float) -> str:
+    """'About 2.4 GPU minutes saved.'; "": no GPU would have been held."""
+    return f"About {gpu_s / 60:.1f} GPU minutes saved." if gpu_s else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """One configuration of a campaign."""
 
@@ -34,6 +65,7 @@ class Listed:
     waiting: bool = False  # it is still to run (again) before the campaign is complete
     asked: Mapping[str, Any] | None = None  # sections that its newest run was asked for; None: not recorded
     earlier: tuple[str, ...] = ()  # folders of earlier runs, oldest first
+    skipped: Skipped | None = None  # not to be started by the last call; None: it was to be, or is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +78,11 @@ class Listing:
     def runs(self) -> dict[str, str]:
         """Name of the configuration -> name of its folder, of those that have run."""
         return {entry.name: entry.folder for entry in self.entries if entry.folder is not None}
+
+    @property
+    def skipped(self) -> dict[str, Skipped]:
+        """Name of the configuration -> why it was not started."""
+        return {entry.name: entry.skipped for entry in self.entries if entry.skipped is not None}
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -73,14 +110,26 @@ def read(root: Path) -> Listing | None:
     return Listing(campaign=campaign, entries=entries, about=about)
 
 
-def plan(root: Path, campaign: str, to_run: Mapping[str, bool], *, about: str = "") -> None:
+def plan(
+    root: Path,
+    campaign: str,
+    to_run: Mapping[str, bool],
+    *,
+    skipped: Mapping[str, Skipped] | None = None,
+    about: str = "",
+) -> None:
     """The configurations of a campaign in its order, and whether each is still to run. Those that are listed beside
-    them stay, and so does the newest run of each until it starts again. RecordError: not written.
+    them stay, and so does the newest run of each until it starts again; of one that is skipped it is an earlier run.
+    RecordError: not written.
     """
     known = read(root)
     entries = {entry.name: entry for entry in known.entries} if known is not None else {}
     for name, waiting in to_run.items():
-        entries[name] = dataclasses.replace(entries.get(name, Listed(name=name)), waiting=waiting)
+        entry = entries.get(name, Listed(name=name))
+        skip = (skipped or {}).get(name)
+        if skip is not None and entry.folder is not None:  # of another configuration, or without a result
+            entry = dataclasses.replace(entry, folder=None, asked=None, earlier=(*entry.earlier, entry.folder))
+        entries[name] = dataclasses.replace(entry, waiting=waiting, skipped=skip)
     _write(root, Listing(campaign=campaign, entries=tuple(entries.values()), about=about))
 
 
@@ -122,6 +171,25 @@ def _entry(run: Mapping[str, Any]) -> Listed:
         waiting=run.get("waiting", folder is None) is True,
         asked=asked,
         earlier=tuple(_folder_name(name) for name in run.get("earlier", ())),
+        skipped=_skipped(run.get("skipped")),
+    )
+
+
+def _skipped(said: Any) -> Skipped | None:
+    """ValueError, KeyError or TypeError: not as it is written here."""
+    if said is None:
+        return None
+    asked = said["asked_requests"]
+    if asked is not None and type(asked) is not int:
+        raise ValueError("'asked_requests' is no number")
+    texts = {name: said[name] for name in ("predicted", "reason", "what")}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError("'skipped' holds no text")
+    return Skipped(
+        **texts,
+        asked_requests=asked,
+        saved_s=float(said["saved_s"]),
+        saved_gpu_s=float(said["saved_gpu_s"]),
     )
 
 

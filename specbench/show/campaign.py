@@ -9,7 +9,7 @@ from ..errors import RecordError
 from ..reading.latency import load_name
 from ..reading.outcome import outcome_of, tally
 from ..records.caveats import marks_set
-from ..records.listing import folder_in, read
+from ..records.listing import Skipped, folder_in, read
 from ..records.record import RunRecord
 from ..studies.study import Collection, Missing, Study
 from .client import client_warning
@@ -30,11 +30,15 @@ def runs_table(collection: Collection) -> Shown:
     """One row per run. Names are links where the folder belongs to a campaign, which has a page for each."""
     known = read(collection.folder)
     linked = known is not None
-    earlier = {} if known is None else {entry.folder: entry.earlier for entry in known.entries}
+    earlier = {} if known is None else {entry.folder: entry.earlier for entry in known.entries if entry.folder}
     rows: list[list[Value]] = []
     for entry in collection.entries:
         rows.append(_row(entry, linked) if isinstance(entry, Study) else _missing_row(entry, linked))
         rows += [_earlier_row(collection.folder, name) for name in reversed(earlier.get(entry.folder.name, ()))]
+    for name, skipped in collection.skipped.items():
+        rows.append(_skipped_row(name, skipped))
+        before = known.entry(name).earlier if known is not None else ()
+        rows += [_earlier_row(collection.folder, folder) for folder in reversed(before)]
     headers = [
         "run",
         "asked",
@@ -110,6 +114,19 @@ def _missing_row(missing: Missing, linked: bool) -> list[Value]:
     blank = Cell(text="", plain="", number=True)
     why = Cell(text=first_sentence(missing.error), tone="bad", wide=True, title=missing.error)
     return [_name(missing.name, linked), *([blank] * 3), outcome_cell("no_record"), why, *([blank] * 5)]
+
+
+def _skipped_row(name: str, skipped: Skipped) -> list[Value]:
+    """A configuration that was not started: a prediction, and no figure that was recorded or measured."""
+    blank = Cell(text="", plain="", number=True)
+    return [
+        _name(name, False, skipped.what),
+        amount_cell(skipped.asked_requests, "count", unknown="not given"),
+        *([blank] * 2),
+        Cell(text="not started", below=f"predicted {skipped.predicted}", tone="muted"),
+        Cell(text=skipped.why, tone="muted", wide=True),
+        *([blank] * 5),
+    ]
 
 
 def _earlier_row(root: Path, name: str) -> list[Value]:

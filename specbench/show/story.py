@@ -14,7 +14,7 @@ from html import escape
 from ..diagnose.finding import Finding, Remedy
 from ..reading.outcome import in_words
 from ..records.caveats import PASSED, caveats, marks
-from ..records.listing import read
+from ..records.listing import read, saved
 from ..records.record import RunRecord
 from ..studies.proofs import Proof, proofs
 from ..studies.study import Collection, Missing, Study
@@ -31,7 +31,7 @@ _MAX_CAUSE = 150
 
 def opening(collection: Collection) -> Shown:
     """What the campaign is about, the outcomes counted, what limits the worth of the figures, and the shortfalls."""
-    parts = (about, unfinished, counts, warnings, shortfalls)
+    parts = (about, unfinished, counts, not_started, warnings, shortfalls)
     return joined([part(collection) for part in parts])
 
 
@@ -62,11 +62,27 @@ def unfinished(collection: Collection) -> Shown:
 
 def counts(collection: Collection) -> Shown:
     """'15 configurations: 5 served (…), 3 capped (…).'"""
+    if not collection.entries:
+        return paragraph("No configuration has run.")
     found = Counter(outcome_of(entry) for entry in collection.entries)
     parts = [
         f"{found[outcome]} {in_words(outcome)} ({meaning})" for outcome, meaning in OUTCOMES.items() if found[outcome]
     ]
     return paragraph(f"{counted(len(collection.entries), 'configuration')}: {', '.join(parts)}.")
+
+
+def not_started(collection: Collection) -> Shown:
+    """'2 more were not started: they are predicted to be refused. About 3.1 GPU minutes saved.' Nothing of none."""
+    skipped = collection.skipped.values()
+    if not skipped:
+        return Shown("", "")
+    words = " or ".join(sorted({one.predicted for one in skipped}, reverse=True))
+    were = "was" if len(skipped) == 1 else "were"
+    count = f"{len(skipped)} more" if collection.entries else counted(len(skipped), "configuration")
+    told = f"{count} {were} not started, predicted to be {words} with any memory that may be free:"
+    return paragraph(
+        f"{told} {', '.join(collection.skipped)}. {saved(sum(one.saved_gpu_s for one in skipped))}".rstrip()
+    )
 
 
 def outcome_of(entry: Study | Missing) -> Outcome:

@@ -7,7 +7,8 @@ skipped: its executed notebook tells why there is none.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..diagnose import diagnosis
@@ -17,7 +18,7 @@ from ..errors import RecordError, SpecbenchError
 from ..paths import resolve
 from ..reading.latency import LatencyTable
 from ..reading.latency import table as latency_table
-from ..records.listing import read, run_folders
+from ..records.listing import Skipped, read, run_folders
 from ..records.record import PARTIAL, RECORD, RunRecord, has_record
 from ..terms import Basis, Outcome
 
@@ -82,6 +83,7 @@ class Collection:
     folder: Path
     entries: tuple[Study | Missing, ...]
     waiting: tuple[str, ...] = ()  # configurations of the campaign that are still to run, or to run again
+    skipped: Mapping[str, Skipped] = field(default_factory=dict)  # configurations that were not started, by prediction
 
     @property
     def studies(self) -> tuple[Study, ...]:
@@ -119,10 +121,12 @@ def collect(path: str | Path) -> Collection:
         except SpecbenchError as error:  # of a damaged record also what its values are refused with
             if is_run(folder):
                 entries.append(Missing(name=folder.name, folder=folder, error=why_missing(folder) or str(error)))
-    if not entries:
-        raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
     known = read(root)
-    return Collection(folder=root, entries=tuple(entries), waiting=() if known is None else known.waiting)
+    if not entries and (known is None or not known.skipped):
+        raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
+    if known is None:
+        return Collection(folder=root, entries=tuple(entries))
+    return Collection(folder=root, entries=tuple(entries), waiting=known.waiting, skipped=known.skipped)
 
 
 def is_run(folder: Path) -> bool:
