@@ -9,6 +9,7 @@ or every order: what is to be fast spells them `whole`, `least` and `most`.
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -71,32 +72,58 @@ class Truth:
         return self.trace.decide(self.values)
 
 
-def _operation(function: Callable[[Any, Any], Any], *, swapped: bool = False, divides: bool = False) -> Any:
+def _operation(
+    function: Callable[[Any, Any], Any],
+    most: Callable[[float, float], float],
+    *,
+    swapped: bool = False,
+    divides: bool = False,
+) -> Any:
+    """`most`: of the sizes of both sides, that of the result."""
+
     def apply(self: Lanes, other: Any) -> Any:
-        if not isinstance(other, (Lanes, int, float)):
+        values: Any
+        if isinstance(other, Lanes):
+            values, size = other.values, other.most
+        elif isinstance(other, (int, float)):
+            values, size = other, abs(float(other))
+        else:
             return NotImplemented
-        values = other.values if isinstance(other, Lanes) else other
         left, right = (values, self.values) if swapped else (self.values, values)
         if divides and not isinstance(right, (int, float)) and self.trace.concerns(right == 0):
             raise ZeroDivisionError("division by zero in a row")
-        return Lanes(function(left, right), self.trace)
+        sizes = (size, self.most) if swapped else (self.most, size)
+        if divides and not isinstance(right, (int, float)):
+            size = sizes[0] if right.dtype.kind == "i" else math.inf  # a divisor of rows is 1 at least, or anything
+        else:
+            size = most(*sizes)
+        return Lanes(function(left, right), self.trace, size)
 
     return apply
 
 
+def _sum(first: float, second: float) -> float:
+    return first + second
+
+
+def _quotient(first: float, second: float) -> float:
+    return first / second + 1 if second else math.inf
+
+
 def _product(self: Lanes, other: Any) -> Any:
     """OverflowError where Python's integers go on and those of 64 bits end."""
-    if not isinstance(other, (Lanes, int, float)):
+    values: Any
+    if isinstance(other, Lanes):
+        values, size = other.values, other.most * self.most
+    elif isinstance(other, (int, float)):
+        values, size = other, abs(float(other)) * self.most
+    else:
         return NotImplemented
-    values = other.values if isinstance(other, Lanes) else other
     found = self.values * values
-    if found.dtype.kind == "i" and found.size and _size(self.values) * _size(values) > _LARGEST:
+    if found.dtype.kind == "i" and not size <= _LARGEST:
         _refuse_overflow(self.values * 1.0 * values, self.trace)
-    return Lanes(found, self.trace)
-
-
-def _size(values: Any) -> float:
-    return abs(float(values)) if isinstance(values, int) else max(abs(float(values.min())), abs(float(values.max())))
+        size = _LARGEST
+    return Lanes(found, self.trace, size)
 
 
 def _refuse_overflow(values: Array, trace: Trace) -> None:
@@ -116,27 +143,31 @@ def _comparison(function: Callable[[Any, Any], Any]) -> Any:
 class Lanes:
     """A figure of every row: int64 where Python has whole numbers, float64 where it has others."""
 
-    __slots__ = ("trace", "values")
+    __slots__ = ("most", "trace", "values")
     __hash__ = None  # type: ignore[assignment]  # nothing is looked up by many figures
 
-    def __init__(self, values: Array, trace: Trace) -> None:
-        self.values, self.trace = values, trace
+    def __init__(self, values: Array, trace: Trace, most: float) -> None:
+        self.values, self.trace, self.most = (
+            values,
+            trace,
+            most,
+        )  # `most`: no row on the way is larger, or smaller than -
 
-    __add__, __radd__ = _operation(operator.add), _operation(operator.add, swapped=True)
-    __sub__, __rsub__ = _operation(operator.sub), _operation(operator.sub, swapped=True)
+    __add__, __radd__ = _operation(operator.add, _sum), _operation(operator.add, _sum, swapped=True)
+    __sub__, __rsub__ = _operation(operator.sub, _sum), _operation(operator.sub, _sum, swapped=True)
     __mul__ = __rmul__ = _product
-    __truediv__ = _operation(operator.truediv, divides=True)
-    __rtruediv__ = _operation(operator.truediv, swapped=True, divides=True)
-    __floordiv__ = _operation(operator.floordiv, divides=True)
-    __rfloordiv__ = _operation(operator.floordiv, swapped=True, divides=True)
-    __mod__ = _operation(operator.mod, divides=True)
-    __rmod__ = _operation(operator.mod, swapped=True, divides=True)
+    __truediv__ = _operation(operator.truediv, _quotient, divides=True)
+    __rtruediv__ = _operation(operator.truediv, _quotient, swapped=True, divides=True)
+    __floordiv__ = _operation(operator.floordiv, _quotient, divides=True)
+    __rfloordiv__ = _operation(operator.floordiv, _quotient, swapped=True, divides=True)
+    __mod__ = _operation(operator.mod, max, divides=True)
+    __rmod__ = _operation(operator.mod, max, swapped=True, divides=True)
     __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
     __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
     __eq__, __ne__ = _comparison(operator.eq), _comparison(operator.ne)
 
     def __neg__(self) -> Lanes:
-        return Lanes(-self.values, self.trace)
+        return Lanes(-self.values, self.trace, self.most)
 
     def __bool__(self) -> bool:
         return self.trace.decide(self.values != 0)
@@ -160,7 +191,8 @@ class Lanes:
         import numpy as np
 
         each, where = np.unique(self.values, return_inverse=True)  # as Python rounds, not as numpy does
-        return Lanes(np.array([round(float(value), digits) for value in each])[where], self.trace)
+        rounded = np.array([round(float(value), digits) for value in each])
+        return Lanes(rounded[where], self.trace, self.most + 1)
 
     def __format__(self, spec: str) -> str:
         return "…"  # in texts that nobody reads
@@ -172,9 +204,9 @@ class Lanes:
         return self if self.values.dtype.kind == "i" else self._whole(self.values)
 
     def _whole(self, values: Array) -> Lanes:
-        if values.size and _size(values) > _LARGEST:
+        if not self.most <= _LARGEST:
             _refuse_overflow(values, self.trace)
-        return Lanes(values.astype("int64"), self.trace)
+        return Lanes(values.astype("int64"), self.trace, min(self.most + 1, _LARGEST))
 
 
 @overload
@@ -214,7 +246,8 @@ def most(first: int, second: int) -> int:
 def _lanes(function: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
     trace = first.trace if isinstance(first, Lanes) else second.trace
     values = (one.values if isinstance(one, Lanes) else one for one in (first, second))
-    return Lanes(function(*values), trace)
+    size = max(one.most if isinstance(one, Lanes) else abs(float(one)) for one in (first, second))
+    return Lanes(function(*values), trace, size)
 
 
 def _minimum() -> Callable[[Any, Any], Any]:
@@ -239,11 +272,12 @@ def run(
     import numpy as np
 
     waiting = [rows] if len(rows) else []
+    sizes = {name: float(abs(values).max()) if len(values) else 0.0 for name, values in columns.items()}
     while waiting:
         some = waiting.pop()
         trace = Trace(len(some))
         with np.errstate(all="ignore"):  # of rows that are left behind
-            found = code({name: Lanes(values[some], trace) for name, values in columns.items()})
+            found = code({name: Lanes(values[some], trace, sizes[name]) for name, values in columns.items()})
         alive = trace.alive
         if alive is not None and not alive.all():
             waiting.append(some[~alive])

@@ -266,7 +266,18 @@ def _replaced(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
 
 def _distinct(values: list[Any]) -> list[Any]:
     """Without repetition, in order; 1, 1.0 and True are three."""
-    return list({(type(value).__name__, repr(value)): value for value in values}.values())
+    return list({_mark(value): value for value in values}.values())
+
+
+def _mark(value: Any) -> tuple[Any, Any]:
+    """What tells values apart: 1, 1.0 and True are three."""
+    return type(value), value if isinstance(value, (str, int, float)) else repr(value)
+
+
+def _resolved(keys: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
+    """What of a row is not calculated with."""
+    pairs = zip(keys, row, strict=True)
+    return {key: value for key, value in pairs if value is None or not (key in NUMERIC or key in FREE)}
 
 
 class _Points:
@@ -288,25 +299,20 @@ class _Points:
         codes, columns = [], {}
         places = np.indices(self.shape, dtype=np.int32, sparse=True) if self.shape else []
         for (keys, rows), at in zip(self.table.items(), places, strict=True):
-            numeric = [key for key in keys if key in NUMERIC or key in FREE]
-            known: dict[tuple[Any, ...], int] = {}
-            mine: list[dict[str, Any]] = []
-            code_of_row = np.empty(len(rows), np.int64)
-            for number, row in enumerate(rows):
-                same = {k: v for k, v in zip(keys, row, strict=True) if k not in numeric or v is None}
-                mark = tuple((key, type(value).__name__, repr(value)) for key, value in same.items())
-                if mark not in known:
-                    known[mark] = len(mine)
-                    mine.append(same)
-                code_of_row[number] = known[mark]
-            cases.append(mine)
-            codes.append(code_of_row[at])
-            for key in numeric:
-                position = keys.index(key)
-                given = [row[position] for row in rows]
-                kind = np.float64 if any(isinstance(value, float) for value in given) else np.int64
-                filled = np.array([0 if value is None else value for value in given], kind)
-                columns[key] = (filled, at)
+            code_of_row = np.zeros(len(rows), np.int64)
+            for number, key in enumerate(keys):
+                given = [row[number] for row in rows]
+                if key in NUMERIC or key in FREE:
+                    kind = np.float64 if any(isinstance(value, float) for value in given) else np.int64
+                    columns[key] = (np.array([0 if value is None else value for value in given], kind), at)
+                    code_of_row = code_of_row * 2 + np.array([value is None for value in given], np.int64)
+                else:
+                    number_of = {mark: place for place, mark in enumerate(dict.fromkeys(map(_mark, given)))}
+                    code_of_key = np.array([number_of[_mark(value)] for value in given], np.int64)
+                    code_of_row = np.unique(code_of_row * len(number_of) + code_of_key, return_inverse=True)[1]
+            _, firsts, code_of_row = np.unique(code_of_row, return_index=True, return_inverse=True)
+            cases.append([_resolved(keys, rows[first]) for first in firsts.tolist()])
+            codes.append(code_of_row.reshape(-1)[at])
         sizes = tuple(len(mine) for mine in cases)
         if math.prod(sizes) > _MOST_COMBINATIONS:
             raise ConfigError(
