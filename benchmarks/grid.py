@@ -2,8 +2,9 @@
 
     python benchmarks/grid.py [--points 1000000] [--json]
 
-Three tables: numbers alone (requests, ratio, fraction; one combination to resolve), the planner's (also versions,
-algorithms, ranks, types, strategies: 192 combinations) and the default fraction, which depends on the requests.
+Four tables: numbers alone (requests, ratio, fraction; one combination to resolve), the planner's (also versions,
+algorithms, ranks, types, strategies: 192 combinations), the default fraction, which depends on the requests, and one of
+unordered rows, each with a random number of everything.
 `ratio` is the time of a point by `predict` over the time of a point in the grid, both CPU time of this run; the least
 that is expected stands beside it. A sample of points is compared as well: a figure that differs is exit code 1, as is a
 missed target.
@@ -29,7 +30,7 @@ from specbench.terms import LIMITS
 
 _SAMPLE = 200
 #: table -> how many times faster than `predict` a point has to be at least. One by one a million takes half an hour.
-TARGETS = {"numbers": 500.0, "planner": 500.0, "default fraction": 500.0}
+TARGETS = {"numbers": 500.0, "planner": 500.0, "default fraction": 500.0, "rows": 300.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +87,23 @@ def default_fraction(points: int) -> tuple[RunConfig, dict[Any, Any]]:
     }
 
 
+def rows(points: int) -> tuple[RunConfig, dict[Any, Any]]:
+    dice = random.Random(0)
+    keys = {
+        "memory.max_running_requests": lambda: dice.randint(1, 64),
+        "memory.mamba_full_memory_ratio": lambda: dice.uniform(0.05, 5),
+        "memory.mem_fraction_static": lambda: dice.uniform(0.4, 0.95),
+        "engine.version": lambda: dice.choice(("0.5.12", "0.5.14", "0.5.16", "0.5.23")),
+        "speculative.num_draft_tokens": lambda: dice.randint(1, 20),
+    }
+    return base(), {tuple(keys): [tuple(draw() for draw in keys.values()) for _ in range(points)]}
+
+
 TABLES: dict[str, Callable[[int], tuple[RunConfig, dict[Any, Any]]]] = {
     "numbers": numbers,
     "planner": planner,
     "default fraction": default_fraction,
+    "rows": rows,
 }
 
 

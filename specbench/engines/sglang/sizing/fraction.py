@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....configuration.config import RunConfig
+from ....lanes import least
 from ....specs import ModelSpec
 from ....units import GIB, MIB
 from ....versions import at_least
@@ -33,15 +34,55 @@ _DEEPEP_PREFILL_TOKENS = 2048  # from 0.5.18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the defaults follow from."""
+
+    config: RunConfig
+    version: str
+    rule: Rule
+    target: ModelSpec
+    algorithm: str
+    args: Mapping[str, Any]  # further server flags by underscored name
+    total_mib: int
+    graphs: bool  # for decoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """For one configuration on one card, given values included."""
+    """For one configuration on one card, given values included. What is a list, and the fraction, is worked out when it
+    is looked at: a configuration that gives its fraction needs neither."""
 
     chunked_prefill_size: int  # by the card, -1: no chunking
     chunk_of_worker: int  # with data-parallel attention its ranks share a chunk
     graph_batch: int  # the largest batch of a graph for decoding
-    decode_sizes: tuple[int, ...]  # configured batches; empty: no graphs for decoding
-    prefill_sizes: tuple[int, ...] | None  # configured token counts; None: no graphs for prefill
-    fraction: float  # of `mem_fraction_static`, whether or not one is given
+    asked: _Asked
+
+    @property
+    def decode_sizes(self) -> tuple[int, ...]:
+        """Configured batches; empty: no graphs for decoding."""
+        of = self.asked
+        if not of.graphs:
+            return ()
+        padded = not of.args.get("disable_cuda_graph_padding", False)
+        speculates = of.algorithm != "none"
+        return _named_batches(of.version, of.args) or decode_sizes(
+            of.version, self.graph_batch, speculates=speculates, padded=padded
+        )
+
+    @property
+    def prefill_sizes(self) -> tuple[int, ...] | None:
+        """Configured token counts; None: no graphs for prefill."""
+        of = self.asked
+        if not captures_prefill(of.version, of.args, of.config.parallel, of.target, of.algorithm):
+            return None
+        return _prefill(of.config, of.version, of.target, of.args, self.chunked_prefill_size)
+
+    @property
+    def fraction(self) -> float:
+        """Of `mem_fraction_static`, whether or not one is given."""
+        of = self.asked
+        fraction = round((of.total_mib - _reserved(self)) / of.total_mib, 3)
+        return fraction * vision_factor(of.target) if _has_images(of.version, of.target, of.args) else fraction
 
 
 def defaults(
@@ -56,27 +97,30 @@ def defaults(
     if memory.cuda_graph_max_bs is not None:
         batch = memory.cuda_graph_max_bs
     elif rule.graph_batch_capped and memory.max_running_requests is not None:
-        batch = min(batch, memory.max_running_requests)
-    named = _numbers(args.get("cuda_graph_bs_decode" if at_least(version, "0.5.14") else "cuda_graph_bs"))
+        batch = least(batch, memory.max_running_requests)
+    named = _named_batches(version, args)
     if named:
         batch = max(named)
-    padded = not args.get("disable_cuda_graph_padding", False)
-    sizes = named or decode_sizes(version, batch, speculates=algorithm != "none", padded=padded)
-    prefill: tuple[int, ...] | None = None
-    if captures_prefill(version, args, parallel, target, algorithm):
-        prefill = _prefill(config, version, target, args, chunk)
-    graphs = decodes_with_graphs(version, args)
     shared = parallel.dp_size if parallel.enable_dp_attention else 1
-    reserved = _reserved(config, version, rule, target, algorithm, args, chunk, batch, graphs, prefill, total_mib)
-    fraction = round((total_mib - reserved) / total_mib, 3)
     return Defaults(
         chunked_prefill_size=chunk,
         chunk_of_worker=chunk // shared if chunk > 0 else chunk,
         graph_batch=batch,
-        decode_sizes=sizes if graphs else (),
-        prefill_sizes=prefill,
-        fraction=fraction * vision_factor(target) if _has_images(version, target, args) else fraction,
+        asked=_Asked(
+            config=config,
+            version=version,
+            rule=rule,
+            target=target,
+            algorithm=algorithm,
+            args=args,
+            total_mib=total_mib,
+            graphs=decodes_with_graphs(version, args),
+        ),
     )
+
+
+def _named_batches(version: str, args: Mapping[str, Any]) -> tuple[int, ...]:
+    return _numbers(args.get("cuda_graph_bs_decode" if at_least(version, "0.5.14") else "cuda_graph_bs"))
 
 
 def card_defaults(total_mib: int, tp: int, rule: Rule) -> tuple[int, int]:
@@ -114,23 +158,14 @@ def vision_factor(target: ModelSpec) -> float:
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (complexity - 1.0)))
 
 
-def _reserved(
-    config: RunConfig,
-    version: str,
-    rule: Rule,
-    target: ModelSpec,
-    algorithm: str,
-    args: Mapping[str, Any],
-    chunk: int,
-    batch: int,
-    graphs: bool,
-    prefill: tuple[int, ...] | None,
-    total_mib: int,
-) -> float:
+def _reserved(found: Defaults) -> float:
     """MiB kept from the static fraction: activations of a step, graphs, and what large parallel sizes take."""
+    of, batch, prefill = found.asked, found.graph_batch, found.prefill_sizes
+    config, version, rule, target, algorithm = of.config, of.version, of.rule, of.target, of.algorithm
+    args, graphs, total_mib = of.args, of.graphs, of.total_mib
     parallel = config.parallel
     role = args.get("disaggregation_mode", "null") if at_least(version, "0.5.15") else "null"
-    reserved = 512 + 1.5 * _step_tokens(config, args, role, chunk, batch)
+    reserved = 512 + 1.5 * _step_tokens(config, args, role, found.chunked_prefill_size, batch)
     if role != "prefill" and (graphs or not at_least(version, "0.5.15")):
         reserved += 2 * batch  # up to 0.5.14 counted whether or not graphs are captured
     reserved += parallel.tp_size * parallel.pp_size / 8 * 1024
