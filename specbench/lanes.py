@@ -225,7 +225,7 @@ def single(value: Lanes) -> Lanes: ...
 def single(value: float | Lanes) -> float | Lanes:
     """The nearest number of 32 bits, of one figure or of many."""
     if isinstance(value, Lanes):
-        return Lanes(value.values.astype("float32").astype("float64"), value.trace)
+        return Lanes(value.values.astype("float32").astype("float64"), value.trace, 2 * value.most)
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
