@@ -119,6 +119,10 @@ class ModelSpec:
         """The model's own multi-token-prediction head as a draft; None when it has none."""
         return _builtin_draft(self)
 
+    def as_draft(self) -> ModelSpec:
+        """What SGLang makes of the model when it is named as a draft: its own head where it has one, or is taken to."""
+        return _as_draft(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
@@ -482,6 +486,16 @@ def _builtin_draft(spec: ModelSpec) -> ModelSpec | None:
         return None
     same = {name: getattr(spec, name) for name in ModelSpec.__slots__}
     return ModelSpec(**same | {"name": f"{spec.name} (MTP head)", "layers": layers, "is_builtin_draft": True})
+
+
+@functools.lru_cache(maxsize=64)
+def _as_draft(spec: ModelSpec) -> ModelSpec:
+    head = _builtin_draft(spec)
+    if head is None and spec.family.head_as_draft and not spec.is_builtin_draft:
+        counted = HfConfig(where=spec.config.where, data={**spec.config.data, "num_nextn_predict_layers": 1})
+        same = {name: getattr(spec, name) for name in ModelSpec.__slots__}
+        head = _builtin_draft(ModelSpec(**same | {"config": counted}))
+    return head or spec
 
 
 # ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -274,6 +274,17 @@ def test_the_head_of_super_is_one_attention_layer_and_its_experts() -> None:
     assert load_model(NANO).builtin_draft() is None
 
 
+def test_a_model_that_is_named_as_a_draft_is_taken_for_its_head() -> None:
+    """SGLang counts one layer for Nemotron-H, whatever its config says (configs/model_config.py)."""
+    nano = load_model(NANO)
+    assert nano.builtin_draft() is None
+    assert nano.as_draft().layers == (FullAttention(kv_heads=2, head_dim=128, v_head_dim=128), NOTHING)
+    assert load_model(FALCON).as_draft() is load_model(FALCON)
+    head = {"algorithm": "NEXTN", "num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4, "draft_model_path": NANO}
+    # a sixth more than the 6 layers × 1,024 B of the target
+    assert predict(asked(NANO, "0.5.16", speculative=head)).details["charged_cell_bytes"].point == 7_168
+
+
 # ── what versions refuse ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -25,5 +25,6 @@ class Architecture:
     draft_tensors: Callable[[HfConfig, int], Iterable[Part]] | None = None
     tensors_unknown: str = ""  # why the config does not tell the weights, a clause; empty: it does
     side_state: Callable[[HfConfig], SideState | None] | None = None  # beside the recurrent state of a slot
+    head_as_draft: bool = False  # named as a draft, SGLang takes the model for its head even where none is counted
     reads_state_dtype: bool = True  # whether SGLang reads `mamba_ssm_dtype` of the configuration for this family
     block_size: Callable[[HfConfig], int | None] | None = None  # of a block draft: tokens of a block, as configured

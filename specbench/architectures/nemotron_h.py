@@ -4,7 +4,8 @@ The layers are spelled out, as a pattern (M: Mamba2, *: attention, -: MLP, E: ex
 keeps nothing, and counts as a layer all the same where a pipeline is cut. Shapes from SGLang 0.5.16,
 models/nemotron_h.py and nemotron_h_mtp.py, layers/attention/mamba/mamba.py. Experts may work in a smaller latent space
 (Super, Ultra). The list (Ultra) is read from 0.5.10 on, the MTP head from 0.5.8 on; a head is one round of its own
-pattern, with copies of embedding and head. `mamba_ssm_cache_dtype` of the config is read by no version: the state is
+pattern, with copies of embedding and head, and a model that is named as its own draft is taken for one even where its
+config counts none. `mamba_ssm_cache_dtype` of the config is read by no version: the state is
 float32 unless a flag or `mamba_ssm_dtype` says otherwise.
 """
 
@@ -21,8 +22,11 @@ from . import blocks
 from .contract import Architecture
 
 _KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
-_HEAD_DIM = 128  # SGLang's default, whatever hidden size and heads would give
+# SGLang's defaults (configs/nemotron_h.py), whatever the other numbers would give
+_HEAD_DIM = 128
 _GROUPS = 8
+_HEAD_KINDS = ("attention", "moe")
+_EXPERTS, _EXPERT_WIDTH = 8, 7_688
 
 
 def text(config: HfConfig) -> HfConfig:
@@ -34,6 +38,8 @@ def kinds(config: HfConfig, *, head: bool = False) -> tuple[str, ...]:
     listed, pattern = ("mtp_layers_block_type", "mtp_hybrid_override_pattern") if head else _LAYOUT
     if config.data.get(listed) is not None:
         found, key = config.texts(listed), listed
+    elif head and config.data.get(pattern) is None:
+        return _HEAD_KINDS
     else:
         spelled, key = config.text(pattern), pattern
         found = tuple(_KINDS.get(letter, letter) for letter in spelled)
@@ -93,7 +99,8 @@ def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
 
 
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    sizes = replace(blocks.sizes(config, config, tp), module="mtp")
+    sizes = blocks.sizes(config, config, tp)
+    sizes = replace(sizes, module="mtp", recipe=sizes.recipe.builtin_draft)
     found = kinds(config, head=True)
     yield blocks.vocabulary(sizes, config.integer("vocab_size"))
     for number, kind in enumerate(found):
@@ -125,13 +132,14 @@ def _layer(sizes: blocks.Sizes, config: HfConfig, kind: str) -> Iterator[Part]:
 def _experts(sizes: blocks.Sizes, config: HfConfig) -> Iterator[Part]:
     """Router and its correction (float32), routed experts, shared ones, and the projections into the latent space."""
     here = sizes.at("mixer")
-    number, latent = config.integer("n_routed_experts"), config.integer_or("moe_latent_size", 0)
+    number, latent = config.integer_or("n_routed_experts", _EXPERTS), config.integer_or("moe_latent_size", 0)
     yield here.at("gate").tensor(number, sizes.hidden)
     yield Tensor(number * 4, parameters=number, module=here.at("gate").module)
-    yield from here.experts(number, config.integer("moe_intermediate_size"), gated=False, hidden=latent or None)
-    shared = config.integer_or("n_shared_experts", 0)
+    width = config.integer_or("moe_intermediate_size", _EXPERT_WIDTH)
+    yield from here.experts(number, width, gated=False, hidden=latent or None)
+    shared = 1 if config.data.get("n_shared_experts") is None else config.integer_or("n_shared_experts", 0)
     if shared:
-        intermediate = shared * config.integer("moe_shared_expert_intermediate_size")
+        intermediate = shared * config.integer_or("moe_shared_expert_intermediate_size", _EXPERT_WIDTH)
         yield from blocks.ungated_mlp(here, intermediate, "shared_experts")
     if latent:
         yield from here.linear("fc1_latent_proj", latent, inp=sizes.hidden)
@@ -145,4 +153,5 @@ ARCHITECTURE = Architecture(
     tensors=tensors,
     draft_layers=draft_layers,
     draft_tensors=draft_tensors,
+    head_as_draft=True,
 )

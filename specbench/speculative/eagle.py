@@ -90,7 +90,7 @@ class Eagle:
         """The given model (its own head when it is a target-like model), else the target's head."""
         if given is None:
             return target.builtin_draft()
-        return given.builtin_draft() or given
+        return given.as_draft()
 
 
 EAGLE = Eagle("EAGLE")
