@@ -19,6 +19,7 @@ from specbench.planning.search import certain, lacking, plan
 from specbench.planning.types import Answer, Size
 from specbench.planning.wished import asking, with_wishes
 from specbench.planning.wishes import Wishes, of_mapping, parse
+from specbench.planning.words import cautions
 from specbench.units import GIB
 
 #: Qwen3.6-27B on one rank: 48 × (3,145,728 + 61,440) B a slot; a token of target and draft 21/16 of 65,536 B.
@@ -251,6 +252,19 @@ def test_requests_of_data_parallel_workers_are_shared_as_the_version_does() -> N
     assert [dict(change.set) for change in asking(dp, Wishes(), 3, 0)] == [{"memory.max_running_requests": 6}]
     plain = config.replace({"parallel": {"tp_size": 1, "dp_size": 2}})
     assert [dict(change.set) for change in asking(plain, Wishes(), 3, 0)] == [{"memory.max_running_requests": 3}]
+
+
+def test_what_one_is_to_be_careful_about_is_said() -> None:
+    """DFLASH of 0.5.16 with 8 places waits for min(4, max(2, (8 + 5) // 6)) = 2 free ones."""
+    best = answer("recordings/dflash_r8_full", "running_requests=8", sizes=(1,)).best
+    assert best is not None
+    waits = "while requests run, a server with 8 places admits nothing before 2 are free (--min-free-slots-delay 1"
+    assert any(text.startswith(waits) for text in cautions(best))
+    dp = ["parallel.dp_size=2", "parallel.enable_dp_attention=true"]
+    shared = answer("recordings/tp2_nospec_r8", "running_requests=15", *dp, sizes=(2,))
+    assert any("whose 2 data-parallel workers share it" in note for note in shared.notes)
+    assert shared.best is not None and shared.best.config.memory.max_running_requests == 16  # 8 each
+    assert limits(shared.best.budget)[1] == 8
 
 
 def test_another_algorithm_brings_no_width_of_the_old_one() -> None:

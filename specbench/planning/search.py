@@ -82,6 +82,12 @@ def _notes(base: RunConfig, wishes: Wishes) -> tuple[str, ...]:
     found = []
     if base.workload.simulate_acc_len is not None:
         found.append("speed of this configuration is simulated; plans are of memory alone.")
+    workers = base.parallel.dp_size
+    if workers > 1:
+        found.append(
+            f"a wish is of the whole server, whose {workers} data-parallel workers share it; requests, slots and "
+            "tokens that are predicted, and the most at once, are those of one worker."
+        )
     if wishes.context is not None and wishes.kv_tokens is None:
         found.append(
             "context is wished of every request at the same moment: the KV pool holds running_requests × context "

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..budget_types import MemoryBudget
+from ..engines.sglang.admission import FLAG, least_free_slots
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.flags import facts_version
+from ..engines.sglang.resolve import server_args
 from ..specs import load_gpu
+from ..speculative import canonical
 from ..terms import Limit
 from ..units import GIB, Interval, counted, format_gib
 from .changes import ASKED, COSTS, PRICES, Change
 from .grid import WORDS
-from .screen import estimated_outside
+from .screen import estimated_outside, per_worker
 from .types import Answer, Most, Plan, Size
 from .wishes import LEAST_SLACK_BYTES
 
@@ -83,7 +86,8 @@ def headline(answer: Answer) -> tuple[bool, str]:
     where = f"{cards(answer, _gpus(answer, best))} (TP{best.tp_size})"
     if wishes.running_requests is None:
         running = best.budget.limits["running_requests"].value
-        count = counted(0 if running is None else running.point, "request")
+        each = 0 if running is None else running.point
+        count = counted(each * answer.given.parallel.dp_size, "request")
         return True, f"{count} at once on {where}: {_how(answer, best)}"
     return True, f"Yes: {wishes.words}, on {where}: {_how(answer, best)}"
 
@@ -139,11 +143,13 @@ def of_size(answer: Answer, size: Size) -> Iterator[str]:
         f"them, each predicted; {counted(size.refused, 'further combination')} refused by the engine's arguments)."
     )
     nearest = next((most for most in size.most if most.level == "any"), None)
-    wanted = answer.wishes.running_requests
+    wanted = per_worker(answer.given, answer.wishes.running_requests or 1)
+    worker = "" if answer.given.parallel.dp_size == 1 else " on each worker"
     if nearest is not None and nearest.plan is not None:
-        yield f"nearest: {nearest.requests:,} instead of {wanted:,} requests, with {setting(nearest.plan.changes)}."
+        changes = setting(nearest.plan.changes)
+        yield f"nearest: {nearest.requests:,} instead of {wanted:,} requests{worker}, with {changes}."
     if size.longest_context is not None:
-        yield f"or {wanted:,} requests of at most {size.longest_context:,} tokens each."
+        yield f"or {wanted:,} requests{worker} of at most {size.longest_context:,} tokens each."
     if (nearest is None or nearest.plan is None) and size.longest_context is None:
         yield "nothing comes near: not one such request runs."
 
@@ -152,6 +158,18 @@ def cautions(plan: Plan) -> Iterator[str]:
     """What to be careful about: faults and warnings of the prediction, and room that an estimate may not leave."""
     budget = plan.budget
     yield from filter(None, (budget.fault, *budget.warnings))
+    running, waits = budget.limits["running_requests"].value, None
+    if running is not None:
+        arguments = server_args(plan.config) | {
+            "speculative_algorithm": canonical(plan.config.speculative.algorithm),
+            "pp_size": plan.config.parallel.pp_size,
+        }
+        waits = least_free_slots(facts_version(plan.config.engine), arguments, running.point)
+    if running is not None and waits is not None:
+        yield (
+            f"while requests run, a server with {running.point:,} places admits nothing before {waits} are free "
+            f"(--{FLAG} 1 turns that off)."
+        )
     slack, taken = budget.terms["slack"].bytes, estimated_outside(budget)
     if slack is not None and taken is not None and slack.low < taken.high:
         yield (
