@@ -81,7 +81,7 @@ bench: $(STAMP) ## speed, as ratios within one run
 
 docs: $(STAMP) ## docs/params.md from the types of the configuration, docs/exactness.md from recordings and public cases
 	$(BIN)/python -c 'from specbench.configuration.reference import markdown; print(markdown(), end="")' > docs/params.md
-	$(BIN)/python -m specbench.studies.exactness_page tests/records tests/cases.yaml > docs/exactness.md
+	$(BIN)/python -m specbench.studies.exactness_page tests/records tests/starts.yaml tests/cases.yaml > docs/exactness.md
 
 lock:          ## freeze a fresh environment into requirements.lock (with the oldest Python 3.11 at hand)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -522,3 +522,16 @@ def test_gpus_that_no_rank_uses_are_told(gpus: int, tp: int, said: str | None) -
     }
     budget = predict(RunConfig.model_validate(sections))
     assert [warning for warning in budget.warnings if "idle" in warning] == ([] if said is None else [said])
+
+
+def test_what_is_read_late_is_not_known_of_another_load() -> None:
+    """Offsets were measured while 51.06 GiB loaded (139.13 - 88.07). A log of 32.06 (Qwen3-32B in fp8) had 324,500
+    tokens of 262,144 B, 63 more than those offsets give: 0.0154 GiB were not taken late."""
+    known = measured_free("0.5.16", "none", 1, "h200", *map(gib_text_to_quantity, ("139.11", "88.05")))
+    other = measured_free("0.5.16", "none", 1, "h200", *map(gib_text_to_quantity, ("139.12", "107.06")))
+    late = round(0.01501 * GIB)
+    rounding = gib_text_to_quantity("88.05").resolution_bytes
+    assert known.post.high - known.post.low == 4 * rounding  # of the log, and of the fit
+    assert other.post.point == gib_text_to_quantity("107.06").bytes - late
+    assert other.post.high == gib_text_to_quantity("107.06").bytes + rounding  # nothing taken late
+    assert other.post.low < other.post.point - round(0.1 * GIB)

@@ -17,8 +17,9 @@ from specbench.studies.study import study
 from specbench.units import GIB, Interval
 
 HERE = Path(__file__).parent
-FILE = HERE / "cases.yaml"
-CASES = read_cases(FILE)
+FILES = (HERE / "starts.yaml", HERE / "cases.yaml")
+CASES = [case for file in FILES for case in read_cases(file)]
+NOT_COMPARED = {name: why for file in FILES for name, why in read_not_compared(file).items()}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def rows(recordings: tuple[Diagnosis, ...]) -> tuple[Compared, ...]:
 def test_the_page_is_up_to_date(rows: tuple[Compared, ...]) -> None:
     """After a change that is right: make docs."""
     text = (HERE.parent / "docs" / "exactness.md").read_text(encoding="utf-8")
-    assert text == page(rows, CASES, read_not_compared(FILE))
+    assert text == page(rows, CASES, NOT_COMPARED)
 
 
 #: source, basis, figure -> rows, exact, inside the interval, off. What falls here is a regression.
@@ -50,6 +51,14 @@ SHARES = {
     ("recording", "measured", "running_requests"): (53, 53, 0, 0),
     ("recording", "measured", "kv_tokens"): (59, 34, 25, 0),
     ("recording", "measured", "refusal"): (61, 61, 0, 0),
+    ("measured start", "configuration", "state_slots"): (21, 20, 1, 0),
+    ("measured start", "configuration", "running_requests"): (25, 25, 0, 0),
+    ("measured start", "configuration", "kv_tokens"): (25, 2, 23, 0),
+    ("measured start", "configuration", "weights"): (13, 8, 4, 1),
+    ("measured start", "configuration", "draft_weights"): (1, 1, 0, 0),
+    ("measured start", "measured", "state_slots"): (11, 9, 2, 0),
+    ("measured start", "measured", "running_requests"): (13, 13, 0, 0),
+    ("measured start", "measured", "kv_tokens"): (13, 1, 12, 0),
     ("public case", "configuration", "slots_per_request"): (4, 4, 0, 0),
     ("public case", "configuration", "weights"): (8, 3, 2, 3),
     ("public case", "configuration", "draft_weights"): (3, 1, 1, 1),
@@ -112,7 +121,7 @@ def test_of_all_recordings_only_the_one_that_ran_out_of_memory_is_foreseen_to(
 def test_every_public_log_with_pools_is_compared_or_says_why_not() -> None:
     logged = {file.stem for file in (HERE / "logs" / "sglang" / "cases").glob("*.log")}
     no_pools = {name for name in logged if name.startswith("bench-")} | {"eagle3-speedup-below-paper"}
-    named = {case.name for case in CASES} | set(read_not_compared(FILE))
+    named = {case.name for case in CASES} | set(NOT_COMPARED)
     assert logged - no_pools - named == set()
 
 
@@ -145,7 +154,7 @@ def test_figures_by_hand(name: str, what: str, predicted: int) -> None:
 
 def test_a_case_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     file = tmp_path / "cases.yaml"
-    file.write_text("compared: [{case: one, flags: {}}]\nnot_compared: {}\n", encoding="utf-8")
+    file.write_text("source: public case\ncompared: [{case: one, flags: {}}]\nnot_compared: {}\n", encoding="utf-8")
     with pytest.raises(SpecError) as caught:
         read_cases(file)
     assert str(caught.value).startswith("cases.yaml: one: 'flags': no such key.\nAllowed here: case, report, config,")

@@ -43,6 +43,7 @@ Figure = Literal[
     "refusal",
 ]
 Basis = Literal["configuration", "measured", "formula", "back-solved"]
+Source = Literal["recording", "measured start", "public case"]
 Verdict = Literal["exact", "inside", "off", "not predicted"]
 
 #: In the order of the tables, with what a hit means.
@@ -71,7 +72,7 @@ _KEYS = ("case", "report", "config", "card_mib", "known", "free", "counts", "siz
 class Compared:
     """One figure of one start."""
 
-    source: Literal["recording", "public case"]
+    source: Source
     name: str
     version: str  # of the engine; "?": not told
     figure: Figure
@@ -87,8 +88,9 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One public case: what its log tells, and what of it is compared."""
+    """One start that is no recording: what its log tells, and what of it is compared."""
 
+    source: Source
     name: str
     known: str  # what was known beforehand, in words
     config: RunConfig
@@ -160,14 +162,14 @@ _FIGURE_OF: Mapping[str, Figure] = {
 def _why(row: Compared, budget: MemoryBudget) -> str:
     """Why a recording's figure is not exact: what its basis leaves open."""
     if row.unit == "bytes":
-        return "PyTorch's allocator keeps small tensors in shared blocks: the size depends on their order in the model"
+        return _BLOCKS
     if row.basis == "measured":
         return "not watched by NVML: the log rounds the free memory, and its offset was fitted to several starts"
     if budget.emulation is not None:
         return (
             "emulated: the fraction was passed by an earlier free-memory table (0.0034 GiB off with 0.5.12 on two GPUs)"
         )
-    return "the free memory of the GPU table and the weights by shapes are known to 0.01 GiB"
+    return _TABLE
 
 
 def _recorded_limits(found: Diagnosis, budget: MemoryBudget, basis: Basis) -> Iterator[Compared]:
@@ -192,16 +194,16 @@ def _recorded_limits(found: Diagnosis, budget: MemoryBudget, basis: Basis) -> It
 
 def read_cases(file: Path) -> tuple[Case, ...]:
     """The cases of a YAML file. SpecError names the case and what is wrong."""
-    table = yamltext.read_mapping(file, expected="compared, not_compared")
-    return tuple(_case(dict(row), file) for row in table["compared"])
+    table = yamltext.read_mapping(file, expected="source, compared, not_compared")
+    return tuple(_case(dict(row), file, table["source"]) for row in table["compared"])
 
 
 def read_not_compared(file: Path) -> Mapping[str, str]:
     """Case -> why nothing of it is compared."""
-    return dict(yamltext.read_mapping(file, expected="compared, not_compared")["not_compared"])
+    return dict(yamltext.read_mapping(file, expected="source, compared, not_compared")["not_compared"])
 
 
-def _case(row: dict[str, Any], file: Path) -> Case:
+def _case(row: dict[str, Any], file: Path, source: Source) -> Case:
     name = str(row.get("case") or row.get("report"))
     unknown = [key for key in row if key not in _KEYS]
     if unknown:
@@ -210,6 +212,7 @@ def _case(row: dict[str, Any], file: Path) -> Case:
     card = row.get("card_mib")
     free = row.get("free")
     return Case(
+        source=source,
         name=name,
         known=row["known"],
         config=config,
@@ -230,14 +233,29 @@ def of_case(case: Case) -> Iterator[Compared]:
     resolved = settings(case.config, gpu=case.gpu)
     for row in (*_weights(case, resolved), *_sizes(case, resolved), *_counts(case), *_refusal(case)):
         why = case.why.get(row.what, case.why.get(row.figure, ""))
+        if not why and case.source == "measured start":
+            why = _WHY_START[row.basis if row.unit == "count" else row.unit]
         yield replace(row, why=why) if row.verdict != "exact" and why else row
+
+
+_BLOCKS = "PyTorch's allocator keeps small tensors in shared blocks: the size depends on their order in the model"
+_TABLE = "the free memory of the GPU table and the weights by shapes are known to 0.01 GiB"
+_WHY_START: Mapping[str, str] = {
+    "bytes": _BLOCKS,
+    "configuration": _TABLE,
+    "measured": "the log rounds the free memory, and its offset was not measured for this model",
+}
 
 
 def _weights(case: Case, resolved: Settings) -> Iterator[Compared]:
     draft = resolved.draft
+    sizes: dict[str, Interval | None] = {}
+    if case.source == "measured start":  # stages and data-parallel attention split them otherwise
+        begin = solved(case.config).start
+        sizes = {"weights": begin.weights, "draft_weights": begin.draft_weights}
     for figure, spec in (("weights", resolved.target), ("draft_weights", draft)):
         if figure in case.sizes and spec is not None:
-            size = spec.weights_bytes(case.config.parallel.tp_size)
+            size = sizes.get(figure) or spec.weights_bytes(case.config.parallel.tp_size)
             yield _of_case(case, figure, figure, "configuration", size, _printed(case.sizes[figure]))  # type: ignore[arg-type]
 
 
@@ -271,6 +289,12 @@ def _counts(case: Case) -> Iterator[Compared]:
     if case.free is not None:
         # Some are builds that serve a model before the release that does, whose predecessors refuse it.
         found = limits(solved(case.config, gpu=case.gpu, free=_free(case)))
+    if case.source == "measured start":
+        expected = limits(solved(case.config))
+        for name in _LIMITS:
+            if name in case.counts:
+                logged = Quantity(case.counts[name])
+                yield _of_case(case, name, name, "configuration", expected[name].value, logged)  # type: ignore[arg-type]
     for name in _LIMITS:
         if name in case.counts and name in found and name != case.back_solved:
             yield _of_case(case, name, name, basis, found[name].value, Quantity(case.counts[name]))  # type: ignore[arg-type]
@@ -280,7 +304,13 @@ def _counts(case: Case) -> Iterator[Compared]:
         each = Interval.exact(resolved.slots_per_request)
         yield _of_case(case, "slots_per_request", "slots_per_request", "configuration", each, Quantity(told))
     slots, running = case.counts.get("state_slots"), case.counts.get("running_requests")
-    if not found and slots is not None and running is not None and case.back_solved != "scratch_ssm":
+    if (
+        case.source == "public case"
+        and not found
+        and slots is not None
+        and running is not None
+        and case.back_solved != "scratch_ssm"
+    ):
         asked = case.config.memory.max_running_requests
         fit = slots // resolved.slots_per_request
         served = Interval.exact(fit if asked is None else min(asked, fit))
@@ -325,11 +355,11 @@ def _of_case(
 ) -> Compared:
     unit: Literal["count", "bytes"] = "bytes" if figure in ("weights", "draft_weights", "pool_size") else "count"
     version = "?" if case.config.engine.version in ("", "main") else case.config.engine.version
-    return _compared("public case", case.name, version, figure, what, basis, predicted, logged, unit)
+    return _compared(case.source, case.name, version, figure, what, basis, predicted, logged, unit)
 
 
 def _compared(
-    source: Literal["recording", "public case"],
+    source: Source,
     name: str,
     version: str,
     figure: Figure,

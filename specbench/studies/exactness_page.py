@@ -17,7 +17,8 @@ from .exactness import BASES, FIGURES, Case, Compared, compared, read_cases, rea
 _HEAD = """# How exact is it
 
 Predictions against what {starts} starts logged: {recordings} recordings (`tests/records`: H200s, SGLang 0.5.12 and
-0.5.16) and {cases} public cases (`tests/cases.yaml`: other models, cards and versions, from logs of others).
+0.5.16), {measured} measured starts (`tests/starts.yaml`: other models and settings on H200s) and {cases} public cases
+(`tests/cases.yaml`: other models, cards and versions, from logs of others).
 Made by `make docs`; a test asserts that it is up to date.
 
 A figure is **exact** when the prediction's point is the logged figure (a size: within the rounding of the log),
@@ -36,14 +37,17 @@ def page(rows: Sequence[Compared], cases: Sequence[Case], not_compared: Mapping[
     head = _HEAD.format(
         starts=len(recordings) + len(cases),
         recordings=len(recordings),
-        cases=len(cases),
+        cases=sum(case.source == "public case" for case in cases),
+        measured=sum(case.source == "measured start" for case in cases),
         bases="\n".join(f"- *{basis}*: {words}" for basis, words in BASES.items()),
     )
     parts = [head, "## Shares\n", _shares(rows)]
     parts += ["## Not exact, and why\n", "Recordings:\n", _inexact_recordings(rows)]
-    parts += ["Public cases:\n", _inexact_cases(rows)]
-    parts += ["## Every public case\n", _cases(rows, cases)]
+    parts += ["Measured starts:\n", _inexact_cases(rows, "measured start")]
+    parts += ["Public cases:\n", _inexact_cases(rows, "public case")]
+    parts += ["## Every public case\n", _cases(rows, [case for case in cases if case.source == "public case"])]
     parts += ["Of these nothing is compared:\n", _table(("case", "why"), sorted(not_compared.items()))]
+    parts += ["## Every measured start\n", _cases(rows, [case for case in cases if case.source == "measured start"])]
     parts += ["## Every recording\n", _RECORDINGS, _recordings(rows)]
     return "\n".join(parts)
 
@@ -52,7 +56,7 @@ def _shares(rows: Sequence[Compared]) -> str:
     counted = shares(rows)
     body = [
         (source, basis, FIGURES[figure], total, exact, inside, off, f"{exact / total:.0%}")
-        for source in ("recording", "public case")
+        for source in ("recording", "measured start", "public case")
         for basis in BASES
         for figure in FIGURES
         if (key := (source, basis, figure)) in counted
@@ -77,11 +81,11 @@ def _inexact_recordings(rows: Sequence[Compared]) -> str:
     return _table(("figure", "known beforehand", "", "starts", "why", "point less logged: recordings"), body)
 
 
-def _inexact_cases(rows: Sequence[Compared]) -> str:
+def _inexact_cases(rows: Sequence[Compared], source: str) -> str:
     body = [
         (row.name, row.what, row.basis, _predicted(row), _logged(row), row.verdict, row.why)
         for row in rows
-        if row.source == "public case" and row.verdict != "exact"
+        if row.source == source and row.verdict != "exact"
     ]
     return _table(("case", "figure", "known", "predicted", "logged", "", "why"), body)
 
@@ -89,7 +93,7 @@ def _inexact_cases(rows: Sequence[Compared]) -> str:
 def _cases(rows: Sequence[Compared], cases: Sequence[Case]) -> str:
     body = []
     for case in cases:
-        mine = [row for row in rows if row.source == "public case" and row.name == case.name]
+        mine = [row for row in rows if (row.source, row.name) == (case.source, case.name)]
         exact = [row.what for row in mine if row.verdict == "exact"]
         other = [f"{row.what} {row.verdict}" for row in mine if row.verdict != "exact"]
         body.append((case.name, case.config.model, case.known, ", ".join(exact), ", ".join(other)))
@@ -145,12 +149,14 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"| {line} |" for line in lines) + "\n"
 
 
-def markdown(records: Path, cases: Path) -> str:
-    """The page of a folder of recordings and a file of cases."""
+def markdown(records: Path, files: Sequence[Path]) -> str:
+    """The page of a folder of recordings and files of cases."""
     folders = sorted(folder for folder in records.iterdir() if folder.is_dir())
-    recordings, found = (of_record(RunRecord.open(folder)) for folder in folders), read_cases(cases)
-    return page(compared(recordings, found), found, read_not_compared(cases))
+    recordings = (of_record(RunRecord.open(folder)) for folder in folders)
+    cases = [case for file in files for case in read_cases(file)]
+    left = {name: why for file in files for name, why in read_not_compared(file).items()}
+    return page(compared(recordings, cases), cases, left)
 
 
 if __name__ == "__main__":
-    print(markdown(Path(sys.argv[1]), Path(sys.argv[2])), end="")
+    print(markdown(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]), end="")

@@ -64,7 +64,7 @@ def known_offsets(
     if row is None:
         return Offsets(pre=wide_pre, post=wide_post, beside=_bytes(generic["beside"]), source=unknown["source"])
     at_pre, at_post, beside = _bytes(row["pre"]), _bytes(row["post"]), _bytes(row["beside"])
-    if row["exact"]:
+    if row["exact"] and (pre is None or post is None or _same_load(row, pre, post)):
         return Offsets(pre=_rounded(at_pre), post=_rounded(at_post), beside=beside, source=_rests(row))
     return Offsets(pre=_around(wide_pre, at_pre), post=_around(wide_post, at_post), beside=beside, source=_rests(row))
 
@@ -89,6 +89,13 @@ def _row(
 def _same_figures(row: Mapping[str, Any], pre: Quantity, post: Quantity) -> bool:
     logged = row["logged"]
     return (gib_text_to_quantity(logged["pre"]), gib_text_to_quantity(logged["post"])) == (pre, post)
+
+
+def _same_load(row: Mapping[str, Any], pre: Quantity, post: Quantity) -> bool:
+    """Whether as much was loaded as in the starts that the row was fitted to: what is read late differs by model."""
+    fitted, rounded = row["logged"], pre.resolution_bytes + post.resolution_bytes
+    as_fitted = gib_text_to_quantity(fitted["pre"]).bytes - gib_text_to_quantity(fitted["post"]).bytes
+    return abs(pre.bytes - post.bytes - as_fitted) <= 2 * rounded
 
 
 def _rests(row: Mapping[str, Any]) -> str:
