@@ -67,6 +67,7 @@ class ModelSpec:
     vision_layers: int | None  # vision_config.num_hidden_layers (Kimi-K3: vt_…): SGLang reads no other key
     vision_hidden: int | None
     quantization: str | None  # method of a quantized checkpoint, as its config names it
+    quantization_names: frozenset[str]  # what --quantization may say without changing anything
     fp8_kv_of: str | None  # the checkpoint asks for KV in fp8: its method as SGLang calls it (modelopt_fp4)
     why_no_weights: str  # what of family or quantization is not known; empty: the config tells the weights
     block_size: int | None  # block drafts: tokens of a block (DSpark: the drafted ones alone)
@@ -352,6 +353,7 @@ def _load(folder: Path, name: str, _changed: int) -> ModelSpec:
         vision_layers=_first(vision, "num_hidden_layers", "vt_num_hidden_layers"),
         vision_hidden=_first(vision, "hidden_size", "vt_hidden_size"),
         quantization=quantization.method(config),
+        quantization_names=quantization.names(config, recipe),
         checkpoint=headers.read(folder),
         fp8_kv_of=recipe.method if recipe is not None and recipe.fp8_kv_cache else None,
         why_no_weights=why_no_weights,

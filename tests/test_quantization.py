@@ -13,6 +13,7 @@ from specbench import quantization
 from specbench.budget.predict import predict
 from specbench.configuration import yamltext
 from specbench.configuration.config import RunConfig
+from specbench.engines.sglang import arguments
 from specbench.errors import SpecError
 from specbench.hf import HfConfig
 from specbench.layers import UnevenSplitError
@@ -535,3 +536,22 @@ def test_a_checkpoint_that_asks_for_kv_in_fp8(
     plain = json.loads((load_model("Qwen/Qwen3.6-27B").folder / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps({**plain, "quantization_config": section}), encoding="utf-8")
     assert fp8_kv(str(tmp_path), version, dtype) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("nvidia/Qwen3.6-27B-NVFP4", {"modelopt", "modelopt_mixed"}),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", {"modelopt", "modelopt_fp4"}),
+        ("Qwen/Qwen3-32B-FP8-Static-PerTensor", {"modelopt", "modelopt_fp8"}),
+        ("Qwen/Qwen3.6-27B-FP8", {"fp8"}),
+        ("Qwen/Qwen3.6-27B", set()),
+    ],
+)
+def test_flags_that_say_what_the_checkpoint_says_change_nothing(model: str, names: set[str]) -> None:
+    spec = load_model(model)
+    assert spec.quantization_names == names
+    for value in (*names, "gguf"):
+        engine = {"version": "0.5.16", "args": {"quantization": value}}
+        config = RunConfig.model_validate({"name": "flags", "model": model, "gpu": {"name": "h200"}, "engine": engine})
+        assert bool(arguments.notes(config, spec)) == (value not in names)

@@ -89,3 +89,12 @@ def test_a_method_that_is_not_known_has_no_predicted_weights(tmp_path_factory: p
 def test_the_margin_does_not_go_below_nothing() -> None:
     tiny = reserved([Tensor(1)])
     assert (tiny.low, tiny.point) == (0, 2 * MIB)
+
+
+def test_quantized_weights_have_a_wider_margin() -> None:
+    """1 GiB of 8-bit numbers: 32 MiB + 0.2 % + 1 %; of 16-bit ones 32 MiB + 0.2 %."""
+    widths = []
+    for parameters in (GIB, GIB // 2):
+        size = reserved([Tensor(GIB, parameters=parameters)])
+        widths.append(size.high - size.point)
+    assert widths == [32 * MIB + round(GIB * 0.012), 32 * MIB + round(GIB * 0.002)]

@@ -221,7 +221,10 @@ class MemorySection(Section):
     max_total_tokens: Count | None = Field(
         None, description="an upper bound of the KV pool in tokens; when left out: none"
     )
-    kv_cache_dtype: Text = Field("auto", description="the type of the KV cache; auto: the model's")
+    kv_cache_dtype: Text = Field(
+        "auto",
+        description="the type of the KV cache; auto: the model's, or fp8 where a quantized checkpoint asks for it",
+    )
     mamba_ssm_dtype: Literal["float32", "bfloat16", "float16"] | None = Field(
         None, description="the type of the recurrent state; when left out: the model's config"
     )

@@ -9,6 +9,11 @@ from pydantic.fields import FieldInfo
 
 from .config import RunConfig
 
+_MODEL = (
+    "a shipped model, or a folder with a config.json. Where the folder has the safetensors files, too, weights are "
+    "predicted from the sizes in their headers"
+)
+
 _HEAD = """\
 # Keys of a params file
 
@@ -56,9 +61,7 @@ def markdown() -> str:
             for key, inner in section.model_fields.items():
                 parts += _nested(f"{name}.{key}", inner)
         else:
-            meaning = {"name": "also the run's folder", "model": "a shipped model, or a folder with a config.json"}[
-                name
-            ]
+            meaning = {"name": "also the run's folder", "model": _MODEL}[name]
             parts.append(f"\n## {name}\n\nText, required: {meaning}.\n")
     return "".join(parts)
 

@@ -30,6 +30,16 @@ METHODS: dict[str, Callable[[HfConfig], Recipe]] = {
 }
 
 
+#: Names under which SGLang runs one and the same checkpoint (its override_quantization_method).
+_SAME = (
+    ("awq", "awq_marlin"),
+    ("gptq", "gptq_marlin"),
+    ("auto-round", "auto_round"),
+    ("compressed-tensors", "compressed_tensors"),
+    ("modelopt", "modelopt_fp8"),
+    ("modelopt", "modelopt_fp4"),
+    ("modelopt", "modelopt_mixed"),
+)
 _KEYS = ("quantization_config", "compression_config")
 
 
@@ -66,6 +76,16 @@ def method(config: HfConfig) -> str | None:
     if found is None:
         return None
     return found.text_or("quant_method", "modelopt" if _algorithm(found) else "unnamed")
+
+
+def names(config: HfConfig, found: Recipe | None) -> frozenset[str]:
+    """What --quantization may say of this checkpoint without changing anything; none: it is not quantized."""
+    named = method(config)
+    if named is None:
+        return frozenset()
+    method_of = found.method if found is not None else named
+    same = (group for group in _SAME if method_of in group)
+    return frozenset({named, *(name for group in same for name in group)})
 
 
 def recipe(config: HfConfig) -> Recipe:

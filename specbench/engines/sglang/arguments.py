@@ -137,7 +137,7 @@ def _changed(config: RunConfig, target: ModelSpec, flag: str, value: Any) -> str
     if flag == "enable-linear-replayssm-spec":
         version = facts_version(config.engine)
         return None if keeps_rings(target, rule_for(version), version) else _STATE
-    if flag == "quantization" and value == target.quantization:
+    if flag == "quantization" and str(value) in target.quantization_names:
         return None
     if flag in _DEFAULT_FRACTION and config.memory.mem_fraction_static is None:
         return "the default memory fraction (give memory.mem_fraction_static)"
