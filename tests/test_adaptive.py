@@ -95,7 +95,7 @@ def test_only_the_scratch_is_wider(version: str) -> None:
             NOT_LISTED.format("[0, 1, 3, 7]"),
         ),
         ("0.5.20", {"num_steps": 5}, None),
-        ("0.5.23", {"eagle_topk": 1}, "TypeError: unsupported operand type(s) for +: 'NoneType' and 'int'"),
+        ("0.5.23", {"eagle_topk": 1}, None),
         ("0.5.23", {}, None),
     ],
 )

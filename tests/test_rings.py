@@ -9,6 +9,7 @@ import pytest
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.arguments import notes
+from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.demand import demand, units
 from specbench.engines.sglang.resolve import settings
 from specbench.engines.sglang.sizing.rings import Rings, rings
@@ -100,3 +101,61 @@ def test_rings_of_running_requests_are_a_fixed_charge() -> None:
 def test_a_flag_that_is_followed_is_not_noted(model: str, version: str, noted: bool) -> None:
     found = notes(config(model, version, {"algorithm": "none"}, FLAG), load_model(model))
     assert any("not taken into account" in note for note in found) == noted
+
+
+TREE = {"algorithm": "NEXTN", "num_steps": 3, "eagle_topk": 2, "num_draft_tokens": 6}
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "speculative", "args", "memory", "said"),
+    [
+        (QWEN, "0.5.23", NEXTN, {}, {}, None),
+        (QWEN, "0.5.16", TREE, {}, {}, None),  # another flag then
+        (QWEN, "0.5.18", TREE, {}, {}, "ValueError: --enable-linear-replayssm-spec requires a linear draft chain"),
+        (QWEN, "0.5.23", TREE, {}, {}, "ValueError: --enable-linear-replayssm-spec requires a linear draft chain"),
+        (KIMI, "0.5.23", DFLASH, {}, {}, None),
+        (
+            QWEN,
+            "0.5.23",
+            DFLASH,
+            {},
+            {},
+            "ValueError: --enable-linear-replayssm-spec with DSPARK/DFLASH requires a KDA",
+        ),
+        (
+            QWEN,
+            "0.5.20",
+            NEXTN,
+            {"enable-linear-replayssm": True},
+            {},
+            "ValueError: --enable-linear-replayssm-spec and --enable-linear-replayssm are mutually exclusive",
+        ),
+        # without an algorithm nothing sets a number of requests; found with the engine's own code
+        (
+            QWEN,
+            "0.5.20",
+            {"algorithm": "none"},
+            {},
+            {"max_running_requests": None},
+            "TypeError: unsupported operand type(s) for //: 'NoneType' and 'int'",
+        ),
+        (QWEN, "0.5.20", NEXTN, {}, {"max_running_requests": None}, None),
+        (QWEN, "0.5.18", {"algorithm": "none"}, {}, {"max_running_requests": None}, None),
+        (KIMI, "0.5.20", {"algorithm": "none"}, {}, {"max_running_requests": None}, None),
+    ],
+)
+def test_refusals(model: str, version: str, speculative: Any, args: Any, memory: Any, said: str | None) -> None:
+    found = check(config(model, version, speculative, FLAG | args, **memory), load_model(model))
+    errors = [refusal.engine_error or "" for refusal in found if "replayssm" in refusal.key + (refusal.reason or "")]
+    assert [error[: len(said or "")] for error in errors] == ([] if said is None else [said])
+
+
+def test_state_is_kept_in_float32() -> None:
+    """Whatever the checkpoint asks for, unless --mamba-ssm-dtype says otherwise."""
+    env = {"SGLANG_MAMBA_SSM_DTYPE": "bfloat16"}
+    asked = config(QWEN, "0.5.20", NEXTN, FLAG)
+    asked = asked.model_copy(update={"engine": asked.engine.model_copy(update={"env": env})})
+    assert settings(asked).ssm_dtype == "float32"
+    plain = asked.model_copy(update={"engine": asked.engine.model_copy(update={"args": {}})})
+    assert settings(plain).ssm_dtype == "bfloat16"
+    assert settings(config(QWEN, "0.5.20", NEXTN, FLAG, mamba_ssm_dtype="bfloat16")).ssm_dtype == "bfloat16"

@@ -244,6 +244,8 @@ def slots_per_request(
 def _state_dtype(config: RunConfig, rule: Rule, target: ModelSpec) -> str:
     if config.memory.mamba_ssm_dtype is not None:
         return config.memory.mamba_ssm_dtype
+    if rule.rings != "none" and server_args(config).get("enable_linear_replayssm_spec"):
+        return "float32"
     if rule.state_dtype_default == "float32":
         return "float32"
     return config.engine.env.get("SGLANG_MAMBA_SSM_DTYPE") or target.ssm_dtype or "float32"

@@ -13,7 +13,7 @@ from ....errors import SpecbenchError
 from ....specs import ModelSpec, load_model
 from ..flags import facts_version
 from ..sizing import rule_for
-from . import acceptance, latent, lengths, models, parallelism, speculation, state
+from . import acceptance, latent, lengths, models, parallelism, rings, speculation, state
 from .refusal import Refusal
 
 __all__ = ["Refusal", "check"]
@@ -39,6 +39,7 @@ def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
     found.extend(parallelism.of_models(config, target, draft))
     found.extend(acceptance.of_models(config, target, draft))
     found.extend(lengths.context(config, target))
+    found.extend(rings.refusals(config, version, target))
     found.extend(lengths.sparse_latent_dtype(config, version, target))
     found.extend(lengths.chunk_of_pages(config, version, rule, target))
     if target.state_layers:

@@ -147,7 +147,7 @@ def _eagle(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
 
 
 def _adaptive(config: RunConfig, version: str, steps: tuple[int, ...]) -> Iterator[Refusal]:
-    """--speculative-adaptive: the first number of steps is a candidate, or left to the engine with the top-k."""
+    """--speculative-adaptive: the first number of steps is a candidate."""
     section = config.speculative
     listed = ", ".join(map(str, steps))
     if section.num_steps is not None and section.num_steps not in steps and at_least(version, "0.5.13"):
@@ -158,12 +158,4 @@ def _adaptive(config: RunConfig, version: str, steps: tuple[int, ...]) -> Iterat
             reason="--speculative-adaptive starts with a number of steps that it also switches to",
             allowed=listed,
             engine_error=f"ValueError: {said} config candidate_steps {list(steps)}. Pass one of those values.",
-        )
-    if adaptive.chooses_steps(version) and section.num_steps is None and section.eagle_topk is not None:
-        yield Refusal(
-            key="speculative.num_steps",
-            value=None,
-            reason="with a top-k but no steps the engine adds 1 to nothing before it gets to --speculative-adaptive",
-            allowed=f"{listed}, or no eagle_topk",
-            engine_error="TypeError: unsupported operand type(s) for +: 'NoneType' and 'int'",
         )
