@@ -88,8 +88,15 @@ def test_none_is_an_answer_with_its_proof_and_the_nearest() -> None:
     assert "max_mamba_cache_size 40: refused: Nothing remains for KV tokens: 16.21 GiB left for pools" in text
 
 
-def test_a_record_is_planned_like_its_params() -> None:
-    found = document("tests/records/dflash_r8_full --want running_requests=8")
+def test_a_record_is_planned_like_its_params(tmp_path: Path) -> None:
+    file = tmp_path / "more.yaml"
+    found = document(f"tests/records/dflash_r8_full --want running_requests=8 --write {file}")
+    written = load_run(file)
+    assert (written.memory.max_mamba_cache_size, written.engine.replay, written.name) == (
+        40,
+        None,
+        "dflash_r8_full-plan",
+    )
     assert found["plan"]["flags_added"] == ["--max-mamba-cache-size 40"]
     assert found["plan"]["predicted"]["state_slots"] == 40
 

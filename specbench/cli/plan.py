@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def plan(
     params: Annotated[
         Path | None,
-        typer.Argument(metavar="[PARAMS]", help="A params file of one run, or a record; left out: --model and --gpu."),
+        typer.Argument(metavar="PARAMS", help="A params file of one run, or a record; left out: --model and --gpu."),
     ] = None,
     want: Annotated[
         list[str] | None,
@@ -164,11 +164,14 @@ def _kinds(given: list[str]) -> list[str]:
 
 
 def _write(answer: Answer, file: Path) -> None:
-    """The params file of the plan to take. Nothing is written when there is none."""
+    """The params file of the plan to take, of a real start. Nothing is written when there is none."""
     from ..params import dump_run
 
     best = answer.best
     if best is None:
         typer.echo(f"{file} is not written: there is no plan.", err=True)
         return
-    file.write_text(dump_run(best.config), encoding="utf-8")
+    name = best.config.name if best.config.name == "plan" else f"{best.config.name}-plan"
+    # A record was made with other settings: played, it would not show what these do.
+    config = best.config.replace({"name": name, "engine.replay": None, "engine.replay_speed": 1.0})
+    file.write_text(dump_run(config), encoding="utf-8")
