@@ -62,16 +62,33 @@ class RotaryTable:
         return self.positions * self.dim * 4
 
 
-Part = Tensor | Repacked | RotaryTable
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What some kernels keep of a module beside its tensors, and others do not: it raises the interval's high end."""
+
+    size: int  # bytes
+    module: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Nothing is counted of it."""
+        return 0
+
+    @property
+    def parameters(self) -> int:
+        return 0
+
+
+Part = Tensor | Repacked | RotaryTable | Doubt
 
 
 def reserved(parts: Iterable[Part]) -> Interval:
     """Bytes that loading takes from the free memory of one rank, with the margin seen on real servers."""
     memory = _Allocator()
     repacked: list[tuple[_Block, int]] = []
-    quantized = 0
+    quantized = doubt = 0
     for part in parts:
-        if not isinstance(part, RotaryTable) and part.bytes * 2 < part.parameters * 3:  # under 12 bits a number
+        if not isinstance(part, RotaryTable | Doubt) and part.bytes * 2 < part.parameters * 3:  # under 12 bits a number
             quantized += part.bytes
         if isinstance(part, RotaryTable):
             half = part.bytes // 2
@@ -79,6 +96,8 @@ def reserved(parts: Iterable[Part]) -> Interval:
             memory.take(part.bytes)
             for block in temporary:
                 memory.give_back(block)
+        elif isinstance(part, Doubt):
+            doubt += part.size
         elif isinstance(part, Repacked):
             repacked.append((memory.take(part.before), part.bytes))
         else:
@@ -89,7 +108,7 @@ def reserved(parts: Iterable[Part]) -> Interval:
         memory.give_back(block)
     total = memory.in_use_after_trim()
     margin = _UNKNOWN_BYTES + round(total * _UNKNOWN_SHARE + quantized * _UNKNOWN_SHARE_QUANTIZED)
-    return Interval(max(0, total - margin), total, total + margin)
+    return Interval(max(0, total - margin), total, total + margin + doubt)
 
 
 @dataclass(slots=True)

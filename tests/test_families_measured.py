@@ -20,6 +20,9 @@ from specbench.units import GIB, Interval
 
 QWEN, MOE = "Qwen/Qwen3.6-27B", "Qwen/Qwen3.5-35B-A3B"
 CHAIN = {"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}
+TREE = {"num_steps": 5, "eagle_topk": 4, "num_draft_tokens": 8}
+#: A draft of one layer of Llama's for a vocabulary of 32,000.
+EAGLE3 = {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32_000}
 DP2 = {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}
 
 
@@ -201,6 +204,77 @@ STARTS = {
         tokens=6_265_653,
         running=16,
     ),
+    "windows-mxfp4": Start(
+        model="openai/gpt-oss-20b",
+        pre=139.12,
+        post=124.10,
+        weights=15.02,
+        tokens=2_336_597,
+        running=32,
+    ),
+    "windows-mxfp4-0.5.12": Start(
+        model="openai/gpt-oss-20b",
+        version="0.5.12",
+        pre=139.13,
+        post=124.10,
+        weights=15.02,
+        tokens=2_336_598,
+        running=32,
+    ),
+    "windows-mxfp4-tp2": Start(
+        model="openai/gpt-oss-20b",
+        parallel={"tp_size": 2},
+        pre=138.21,
+        post=129.69,
+        weights=8.53,
+        tokens=4_953_789,
+        running=32,
+    ),
+    # its window pool was of 24,609 tokens: see test_windows.py
+    "windows-mxfp4-no-prefix-cache": Start(
+        model="openai/gpt-oss-20b",
+        memory={"disable_radix_cache": True},
+        pre=139.12,
+        post=124.10,
+        weights=15.02,
+        tokens=4_181_266,
+        running=32,
+    ),
+    "experts-two-stages": Start(
+        model=MOE,
+        parallel={"pp_size": 2},
+        pre=138.29,
+        post=105.08,
+        weights=33.21,
+        slots=611,
+        tokens=4_274_020,
+        running=32,
+    ),
+    "eagle3-tree": Start(
+        model="meta-llama/Meta-Llama-3.1-8B",
+        speculative={"algorithm": "EAGLE3", "draft_model_path": "meta-llama/Meta-Llama-3.1-8B", **TREE},
+        draft_cut=EAGLE3,
+        requests=16,
+        pre=139.12,
+        post=121.96,
+        weights=15.02,
+        draft_weights=2.14,
+        tokens=747_683,
+        running=16,
+    ),
+    "eagle3-tree-0.5.12": Start(
+        model="meta-llama/Meta-Llama-3.1-8B",
+        version="0.5.12",
+        speculative={"algorithm": "EAGLE3", "draft_model_path": "meta-llama/Meta-Llama-3.1-8B", **TREE},
+        draft_cut=EAGLE3,
+        requests=16,
+        pre=139.13,
+        post=124.11,
+        weights=15.02,
+        draft_weights=2.14,
+        tokens=788_618,
+        running=16,
+    ),
     "standalone": Start(
         model="Qwen/Qwen3-8B",
         speculative={"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3-8B", **CHAIN},
@@ -231,6 +305,8 @@ STARTS = {
 
 #: Within 1 %, but not within the margin of bf16 weights. Hopper has no FP4: Marlin repacks the weights for it.
 BEYOND_THE_MARGIN = {"nvfp4-mixed"}
+#: Known to an interval only: kernels lay MXFP4 out anew; what was made twice stays until it is collected.
+AN_INTERVAL_ONLY = {name for name in STARTS if name.startswith(("windows-mxfp4", "eagle3"))}
 
 
 def write(folder: Path, model: str, cut: dict[str, Any]) -> str:
@@ -273,14 +349,16 @@ def test_a_start_from_the_configuration_alone(name: str, tmp_path: Path) -> None
     found = predict(config(start, tmp_path))
     weights, draft = found.terms["weights"].bytes, found.terms["draft_weights"].bytes
     assert weights is not None and draft is not None
-    assert weights.point / GIB == pytest.approx(start.weights, rel=0.01)
+    if name not in AN_INTERVAL_ONLY:
+        assert weights.point / GIB == pytest.approx(start.weights, rel=0.01)
+        assert draft.point / GIB == pytest.approx(start.draft_weights or 0, rel=0.01)
     if name not in BEYOND_THE_MARGIN:
         assert weights.low <= start.weights * GIB <= weights.high
-    assert draft.point / GIB == pytest.approx(start.draft_weights or 0, rel=0.01)
+    assert draft.low <= (start.draft_weights or 0) * GIB <= draft.high
     slots, tokens = found.limits["state_slots"].value, found.limits["kv_tokens"].value
     assert tokens is not None
     assert tokens.low <= start.tokens <= tokens.high
-    assert tokens.point == pytest.approx(start.tokens, rel=0.005)
+    assert tokens.point == pytest.approx(start.tokens, rel=0.025 if name in AN_INTERVAL_ONLY else 0.005)
     assert (slots is None) == (start.slots is None)
     if slots is not None and start.slots is not None:
         assert slots.low <= start.slots <= slots.high

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..quantization.matching import MERGED
-from ..weights import Part, Repacked, RotaryTable, Tensor
+from ..weights import Doubt, Part, Repacked, RotaryTable, Tensor
 from .headers import FLOATS, Checkpoint, Stored
 
 #: Wrappers of the decoder in checkpoints; the first that fits is taken off.
@@ -101,7 +101,7 @@ def _share(total: _Modules, module: str, tensors: list[Stored]) -> float:
 def _scaled(parts: Iterable[Part], shares: dict[str, float]) -> Iterator[Part]:
     for part in parts:
         share = 1.0 if isinstance(part, RotaryTable) else shares.get(part.module, 1.0)
-        if isinstance(part, RotaryTable) or share == 1.0:
+        if isinstance(part, RotaryTable | Doubt) or share == 1.0:
             yield part
         elif isinstance(part, Repacked):
             yield replace(part, before=round(part.before * share), bytes=round(part.bytes * share))
