@@ -92,7 +92,11 @@ AXES: dict[Any, list[Any]] = {
     ],
     ("pre_bytes", "post_bytes"): [(94 * GIB, 43 * GIB), (139 * GIB, 70 * GIB + 12_345), (60 * GIB, 1 * GIB)],
 }
-MODELS = ("Qwen/Qwen3.6-27B", "Qwen/Qwen3-Next-80B-A3B-Instruct", "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B")
+MODELS = (
+    *("Qwen/Qwen3.6-27B", "Qwen/Qwen3-Next-80B-A3B-Instruct", "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B"),
+    *("moonshotai/Kimi-Linear-48B-A3B-Instruct", "nvidia/Nemotron-H-8B-Base-8K", "openai/gpt-oss-20b"),
+    *("tiiuae/Falcon-H1-0.5B-Instruct", "deepseek-ai/DeepSeek-V2", "LiquidAI/LFM2-1.2B"),
+)
 
 
 def a_table(dice: random.Random, version: str) -> tuple[RunConfig, dict[Any, list[Any]]]:

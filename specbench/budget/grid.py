@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -22,6 +22,7 @@ from .. import lanes
 from ..budget_types import FreeMemory
 from ..configuration.config import RunConfig
 from ..configuration.explain import problem_text, shown
+from ..engines.sglang.sizing.contract import Refusal
 from ..engines.sglang.sizing.span import Solved, ends
 from ..errors import ConfigError, SpecbenchError
 from ..specs import GpuSpec, ModelSpec
@@ -66,11 +67,8 @@ FIGURES: dict[str, str] = {
     "slack_bytes": "what is left outside when all pools stand",
 }
 VERDICTS: tuple[Verdict, ...] = ("serves", "capped", "refused")
-#: Why a point is refused: the solver's reasons, and three that are not the solver's.
-REFUSALS = (
-    *("no_state", "no_room", "not_enough_memory", "state_too_small", "zero_requests", "pool_too_short"),
-    *("arguments", "out_of_memory"),
-)
+#: Why a point is refused: the solver's reasons, and two that are not the solver's.
+REFUSALS: tuple[str, ...] = (*get_args(Refusal), "arguments", "out_of_memory")
 #: Whether a point serves what is asked: at every free memory that is possible (its two ends and the likely one looked
 #: at), at the likely one, at the most alone, or at none of them.
 CERTAINTIES = ("sure", "likely", "unlikely", "no")
