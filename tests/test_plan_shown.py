@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specbench import frames, show
-from specbench.params import load_run
+from specbench.campaign import pages, plan_page
+from specbench.configuration.config import SECTIONS
+from specbench.errors import SpecbenchError
+from specbench.params import load_run, load_sections
 from specbench.planning.search import plan
 from specbench.planning.types import Answer
 from specbench.planning.wishes import of_mapping, parse
+from specbench.workbook.hygiene import parameter_names
+from specbench.workbook.notebooks import source
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -71,3 +78,28 @@ def test_the_region_is_up_to_the_models_own_context_on_every_number_of_ranks() -
 @pytest.mark.parametrize("texts", [["running_requests=8", "context=32768", "prefix_cache=true", "slack_gib=3.5"], []])
 def test_wishes_as_a_mapping_read_back_equal(texts: list[str]) -> None:
     assert of_mapping(parse(texts).mapping) == parse(texts)
+
+
+def test_a_page_is_the_notebook_with_the_same_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+
+    def executed(notebook: Path, output: Path, parameters: dict[str, Any]) -> str | None:
+        told.update(parameters)
+        return None
+
+    def written(notebook: Path, target: Path, page: pages.Page) -> Path:
+        target.write_text(page.title, encoding="utf-8")
+        return target
+
+    monkeypatch.setattr(plan_page, "execute", executed)
+    monkeypatch.setattr(pages, "write", written)
+    config, wishes = load_run("params/story/tp2-8-0516.yaml"), parse(["running_requests=8", "context=32768"])
+    page = plan_page.write_page(tmp_path / "p.html", config, wishes, gpus=2, keep=["ratio"], draft=None)
+    assert page.read_text(encoding="utf-8") == "story-tp2-8-0516: what to set"
+    assert set(told) <= set(parameter_names(source(plan_page.PLAN_NOTEBOOK)))
+    assert load_sections(**{key: told.get(key) for key in ("params", *SECTIONS)}) == config
+    assert of_mapping(told["want"]) == wishes and (told["gpus"], told["keep"]) == (2, ["ratio"])
+    monkeypatch.setattr(plan_page, "execute", lambda *_: "ValueError: no")
+    with pytest.raises(SpecbenchError, match=r"the notebook of the page failed: ValueError: no\.\nThe answer itself"):
+        plan_page.write_page(tmp_path / "q.html", config, wishes, gpus=None, keep=[], draft=None)
+    assert not (tmp_path / "q.html").exists()
