@@ -54,7 +54,7 @@ SHARES = {
     ("measured start", "configuration", "state_slots"): (21, 20, 1, 0),
     ("measured start", "configuration", "running_requests"): (25, 25, 0, 0),
     ("measured start", "configuration", "kv_tokens"): (25, 2, 23, 0),
-    ("measured start", "configuration", "weights"): (13, 8, 4, 1),
+    ("measured start", "configuration", "weights"): (13, 8, 5, 0),
     ("measured start", "configuration", "draft_weights"): (1, 1, 0, 0),
     ("measured start", "measured", "state_slots"): (11, 9, 2, 0),
     ("measured start", "measured", "running_requests"): (13, 13, 0, 0),
