@@ -249,6 +249,13 @@ def test_an_expression_that_may_take_for_ever_is_refused(pattern: str) -> None:
         matching.RegexesOrEnds([f"re:{pattern}"])
 
 
+def test_a_list_of_too_many_stars_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"has more than 4 stars") as caught:
+        matching.Globs(["*a" * 30])
+    assert str(caught.value).count("\n") == 1
+    assert "model.layers.0.mlp" in matching.Globs(["model.**.mlp"])  # several in a row are one
+
+
 # ── formats ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

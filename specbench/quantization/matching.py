@@ -24,6 +24,7 @@ MERGED: dict[str, tuple[str, ...]] = {
 _WRAPPED = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "")
 _LONGEST = 2_000  # of a pattern in a config.json; real ones have less than 300 characters
 _NESTED = re.compile(r"[*+}][^()]*\)\??[*+{]")
+_MOST_STARS = 4
 _DEEPEST = 16  # components of a module's path
 
 
@@ -84,7 +85,7 @@ class Globs(Listed):
 
     def __init__(self, entries: Iterable[str]) -> None:
         super().__init__(entries)
-        self._wanted = re.compile("|".join(re.escape(entry).replace(r"\*", ".*") for entry in self.entries))
+        self._wanted = re.compile("|".join(map(_of_stars, self.entries)))
 
     def names(self, name: str) -> bool:
         return any(self._wanted.fullmatch(part) for part in (name, *name.split(".")))
@@ -102,6 +103,17 @@ class RegexesOrEnds(Listed):
         steps = name.split(".")[-_DEEPEST:]
         ends = (".".join(steps[start:]) for start in range(len(steps)))
         return any(end in self._known for end in ends) or any(wanted.match(name) for wanted in self._wanted)
+
+
+def _of_stars(entry: str) -> str:
+    """The expression of an entry. SpecError for one of so many stars that comparing may take for ever."""
+    steps = [re.escape(step) for step in re.split(r"\*+", entry)]
+    if len(steps) - 1 > _MOST_STARS:
+        raise SpecError(
+            f"quantization_config: {entry!r:.90} has more than {_MOST_STARS} stars.\n"
+            "Expected a module's path with a few; real lists have two."
+        )
+    return ".*".join(steps)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
