@@ -35,7 +35,7 @@ _FILL = 0.12
 #: Areas that lie on each other and can still be told apart.
 _FEW = 4
 #: Of a legend: a letter, and the mark with its space. Inches.
-_LETTER, _HANDLE = 0.075, 0.6
+_LETTER, _HANDLE = 0.065, 0.5
 
 
 def requests_curve(
