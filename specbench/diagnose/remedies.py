@@ -211,14 +211,7 @@ def _server_changes(situation: Situation) -> Iterator[tuple[_Change, ...]]:
     yield tuple(_of(change, extra, wanted) for change in candidates.no_radix(situation.config))
     yield _fewer_drafts(situation, extra)
     if memory.mamba_ssm_dtype in (None, "float32"):
-        yield (
-            _Change(
-                {"memory.mamba_ssm_dtype": "bfloat16", **extra},
-                "halves the recurrent state; its rounding changes results",
-                wanted,
-                changes_results=True,
-            ),
-        )
+        yield (_of(candidates.half_state(), extra, wanted),)
 
 
 def _short_of_slack(situation: Situation) -> bool:

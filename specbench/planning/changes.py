@@ -123,15 +123,16 @@ def fractions(now: float) -> Iterator[Change]:
         yield Change("fraction", {"memory.mem_fraction_static": value}, note, value)
 
 
+def half_state() -> Change:
+    """A state of two bytes an element."""
+    note = "halves the recurrent state; its rounding changes results"
+    return Change("state_dtype", {"memory.mamba_ssm_dtype": "bfloat16"}, note, "bfloat16")
+
+
 def state_dtypes(resolved: Settings) -> Iterator[Change]:
     """A state of half the size, where it has four bytes."""
     if resolved.ssm_dtype == "float32" and resolved.target.state_layers:
-        yield Change(
-            "state_dtype",
-            {"memory.mamba_ssm_dtype": "bfloat16"},
-            "halves the recurrent state; its rounding changes results",
-            "bfloat16",
-        )
+        yield half_state()
 
 
 def cache_dtypes(resolved: Settings) -> Iterator[Change]:
