@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from oracle.compare.points import Point, predicted
 from oracle.compare.stored import differing, stored
+from specbench.engines.sglang.checks import check
 
 ANSWERS = sorted((Path(__file__).parent / "oracle").glob("*.jsonl.gz"))
 
@@ -23,3 +26,108 @@ def test_the_stored_answers_are_of_every_kind(file: Path) -> None:
     assert len(outcomes) >= 150
     assert file.stat().st_size < 150_000
     assert {None, "arguments"} < set(outcomes)
+
+
+def _point(
+    version: str, model: str, card_mib: int, pre_bytes: int, post_bytes: int, **sections: dict[str, object]
+) -> Point:
+    parallel = {"tp_size": 1, "pp_size": 1, "dp_size": 1, **sections.get("parallel", {})}
+    gpus = math.prod(int(str(size)) for size in parallel.values())
+    return Point(
+        sections={
+            "name": "found",
+            "engine": {"version": version},
+            "model": model,
+            "gpu": {"name": "h200", "count": gpus},
+            "parallel": parallel,
+            "speculative": sections.get("speculative", {}),
+            "memory": sections.get("memory", {}),
+        },
+        card_mib=card_mib,
+        pre_bytes=pre_bytes,
+        post_bytes=post_bytes,
+    )
+
+
+def test_free_memory_of_several_ranks_goes_through_32_bits() -> None:
+    """16 layers' share of a token, 4 KiB, on each of 4 stages × 8 ranks: 7,687,168 tokens would fit in 64 bits."""
+    point = _point(
+        *("0.5.12", "Qwen/Qwen3-32B", 143771, 150151800815, 78754234648),
+        parallel={"tp_size": 8, "pp_size": 4},
+        memory={"mem_fraction_static": 0.8949, "max_running_requests": 1182},
+    )
+    assert predicted(point)["tokens"] == 7_687_167
+
+
+def test_plain_data_parallelism_divides_no_requests() -> None:
+    point = _point(
+        *("0.5.12", "Qwen/Qwen3.8-27B", 294912, 297511394259, 175189926654),
+        parallel={"dp_size": 4},
+        speculative={"algorithm": "NGRAM"},
+        memory={
+            "max_running_requests": 10,
+            "kv_cache_dtype": "bf16",
+            "context_length": 182,
+            "disable_radix_cache": True,
+        },
+    )
+    assert predicted(point)["requests"] == 10
+
+
+def test_a_mixed_checkpoint_keeps_kv_in_16_bits_before_0_5_15() -> None:
+    """16 full layers × 4 heads × 512 × 2 B = 65,536 B a token, where the checkpoint asks for half."""
+    point = _point(
+        *("0.5.12", "nvidia/Qwen3.6-27B-NVFP4", 40960, 42777874268, 21388937134),
+        speculative={"algorithm": "NEXTN", "num_steps": 2, "eagle_topk": 3, "num_draft_tokens": 4},
+        memory={"max_running_requests": 1, "mamba_radix_cache_strategy": "extra_buffer"},
+    )
+    found = predicted(point)
+    assert (found["cell_bytes"], found["tokens"]) == (65_536, 57_366)
+
+
+@pytest.mark.parametrize(
+    ("version", "model", "memory", "text"),
+    [
+        (
+            *("0.5.23", "Qwen/Qwen3-8B", {"mamba_radix_cache_strategy": "extra_buffer"}),
+            "ValueError: --mamba-radix-cache-strategy extra_buffer needs mamba state, got Qwen3ForCausalLM.",
+        ),
+        (
+            *("0.5.16", "Qwen/Qwen3-8B", {"page_size": 48}),
+            "AssertionError: chunked_prefill_size must be divisible by page_size",
+        ),
+        (
+            *("0.5.16", "jet-ai/Jet-Nemotron-4B", {"page_size": 16}),
+            "AssertionError: no_buffer only supports page_size=1.",
+        ),
+        (
+            *("0.5.16", "deepseek-ai/DeepSeek-V3.2", {"kv_cache_dtype": "fp8_e5m2"}),
+            "AssertionError: DeepSeek DSA only supports bf16/bfloat16 or fp8_e4m3 kv_cache_dtype",
+        ),
+    ],
+)
+def test_refused_as_the_engine_does(version: str, model: str, memory: dict[str, object], text: str) -> None:
+    refusals = check(_point(version, model, 143771, 10**11, 10**10, memory=memory).config)
+    assert text in [refusal.engine_error for refusal in refusals]
+
+
+@pytest.mark.parametrize(
+    ("version", "memory"),
+    [
+        ("0.5.16", {"mamba_radix_cache_strategy": "no_buffer"}),
+        ("0.5.20", {"mamba_radix_cache_strategy": "extra_buffer"}),
+        ("0.5.23", {"mamba_radix_cache_strategy": "extra_buffer", "disable_radix_cache": True}),
+    ],
+)
+def test_a_model_without_state_takes_any_strategy(version: str, memory: dict[str, object]) -> None:
+    assert check(_point(version, "Qwen/Qwen3-8B", 143771, 10**11, 10**10, memory=memory).config) == []
+
+
+def test_stages_end_overlap_after_the_strategy_is_chosen() -> None:
+    """`auto` becomes extra_buffer as with overlap, which stages then end: 3 + 1 slots a request, not 3."""
+    point = _point(
+        *("0.5.23", "Qwen/Qwen3.6-27B", 97887, 101000000000, 50000000000), parallel={"tp_size": 2, "pp_size": 2}
+    )
+    found = predicted(point)
+    assert (found["slots_per_request"], found["slots"], found["requests"]) == (4, 357, 89)
+    assert found["tokens"] == 936_821

@@ -26,6 +26,9 @@ KINDS: dict[str, str] = {
     "not_enough_memory": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
     "state_too_small": "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests.",
 }
+#: Refusals that come as a model's layers are built, which the oracle does not do: it would go on to the pools.
+NOT_COMPARED = ("unsized", "beyond")
+BUILDING = ("AssertionError: Only 1 nextn layer is supported",)
 #: What is compared, besides refused or not. None on either side: that side does not tell.
 FIGURES = (
     "slots",
@@ -95,7 +98,7 @@ def predicted(point: Point) -> dict[str, Any]:
     figures: dict[str, Any] = {"fraction": resolved.fraction, "draft_tokens": resolved.shape.verify_width or None}
     kind = None if budget.engine_error is None else kind_of(budget.engine_error)
     if budget.verdict == "refused" and not details:
-        kind = "arguments"
+        kind = "beyond" if budget.engine_error in BUILDING else "arguments"
     if kind is not None:
         return figures | {"refused": kind, "text": budget.engine_error or budget.reason}
     found = {
@@ -130,7 +133,9 @@ def engine_said(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(ours: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Figures that both sides tell and that differ: name -> (specbench, engine)."""
+    """Figures that both sides tell and that differ: name -> (specbench, engine). None of what only one can tell."""
+    if ours["refused"] in NOT_COMPARED:
+        return {}
     if ours["refused"] != engine["refused"]:
         return {"refused": (_told(ours), _told(engine))}
     return {

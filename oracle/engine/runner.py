@@ -8,6 +8,8 @@ does is SGLang's, and so are the arguments' resolution, the configurations and t
 
 from __future__ import annotations
 
+import argparse
+import functools
 import inspect
 import re
 import sys
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import groups
+import msgspec
 import torch
 from device import CARD
 from sglang.srt.configs.model_config import ModelConfig
@@ -113,9 +116,21 @@ def prepare() -> None:
         if hasattr(module, name):
             setattr(module, name, Absent(name))
     _stop_at_first_pool()
+    _keep_the_parser()
     deep_gemm = getattr(module, "deep_gemm_wrapper", None)
     if deep_gemm is not None:
         deep_gemm.ENABLE_JIT_DEEPGEMM = False
+
+
+def _keep_the_parser() -> None:
+    """SGLang builds its argument parser, of hundreds of arguments, for every command line: once is enough here."""
+    from sglang.srt import server_args as arguments
+
+    parser = argparse.ArgumentParser(prog="sglang serve")
+    arguments.ServerArgs.add_cli_args(parser)
+    arguments.ServerArgs.add_cli_args = staticmethod(lambda _: None)
+    arguments.argparse = types.SimpleNamespace(**{**vars(argparse), "ArgumentParser": lambda *_, **__: parser})
+    msgspec.structs.fields = functools.cache(msgspec.structs.fields)
 
 
 def _quantization(config: Any) -> Any:
