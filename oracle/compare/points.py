@@ -14,7 +14,9 @@ from typing import Any
 from specbench import specs
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
+from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.command import command
+from specbench.engines.sglang.demand import demand, rest_gib, units
 from specbench.engines.sglang.resolve import settings
 from specbench.errors import SpecbenchError
 from specbench.units import MIB, Interval
@@ -111,6 +113,36 @@ def predicted(point: Point) -> dict[str, Any]:
         "context_len": limits["context_len"].value,
     }
     return figures | {name: None if value is None else value.point for name, value in found.items()} | {"refused": None}
+
+
+def predicted_pools(point: Point) -> dict[str, Any]:
+    """The same without the weights, terms and words of a whole budget, by the code that `predict` solves with."""
+    config = point.config
+    gpu = specs.GpuSpec(name=config.gpu.name, title="of the oracle", card_bytes=point.card_mib * MIB, listed={})
+    try:
+        resolved = settings(config, gpu=gpu)
+    except SpecbenchError as error:
+        return {"refused": "unsized", "text": str(error)}
+    figures: dict[str, Any] = {"fraction": resolved.fraction, "draft_tokens": resolved.shape.verify_width or None}
+    refusal = next((one for one in check(config, resolved.target) if not one.tolerated), None)
+    if refusal is not None:
+        kind = "beyond" if refusal.engine_error in BUILDING else "arguments"
+        return figures | {"refused": kind, "text": refusal.engine_error or refusal.reason}
+    slot, cell = units(resolved)
+    wanted = demand(resolved, slot, cell)
+    pools = resolved.rule.solve(resolved.rule, wanted, rest_gib(resolved, point.pre_bytes, point.post_bytes))
+    if pools.refusal in KINDS:
+        return figures | {"refused": pools.refusal, "text": None}
+    return figures | {
+        "refused": None,
+        "slots": pools.slots if wanted.slot_bytes else None,
+        "slots_per_request": resolved.slots_per_request if wanted.slot_bytes else None,
+        "requests": pools.requests,
+        "tokens": pools.tokens,
+        "slot_bytes": wanted.slot_bytes,
+        "cell_bytes": wanted.cell_bytes,
+        "context_len": wanted.context_len,
+    }
 
 
 def kind_of(text: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .points import Point, differences, predicted
+from .points import Point, differences, predicted_pools
 
 
 def stored(file: Path) -> Iterator[tuple[Point, dict[str, Any]]]:
@@ -20,5 +20,5 @@ def stored(file: Path) -> Iterator[tuple[Point, dict[str, Any]]]:
 
 
 def differing(file: Path) -> list[tuple[Point, dict[str, tuple[Any, Any]]]]:
-    compared = ((point, differences(predicted(point), said)) for point, said in stored(file))
+    compared = ((point, differences(predicted_pools(point), said)) for point, said in stored(file))
     return [(point, found) for point, found in compared if found]
