@@ -55,14 +55,26 @@ def page(rows: Sequence[Compared], cases: Sequence[Case], not_compared: Mapping[
 def _shares(rows: Sequence[Compared]) -> str:
     counted = shares(rows)
     body = [
-        (source, basis, FIGURES[figure], total, exact, inside, off, f"{exact / total:.0%}")
+        (source, basis, FIGURES[figure], total, exact, inside, off, f"{exact / total:.0%}", _farthest(rows, key))
         for source in ("recording", "measured start", "public case")
         for basis in BASES
         for figure in FIGURES
         if (key := (source, basis, figure)) in counted
         for total, exact, inside, off in [counted[key]]
     ]
-    return _table(("of", "known beforehand", "figure", "rows", "exact", "inside", "off", "share exact"), body)
+    heads = ("of", "known beforehand", "figure", "rows", "exact", "inside", "off", "share exact", "farthest point")
+    return _table(heads, body)
+
+
+def _farthest(rows: Sequence[Compared], key: tuple[str, str, str]) -> str:
+    """'104 (0.0061 %, q35b_nextn_r16)': by how much the worst point misses, as a share of what was logged."""
+    mine = [row for row in rows if (row.source, row.basis, row.figure) == key and row.verdict != "exact"]
+    apart = [(abs(row.predicted.point - row.logged), row) for row in mine if row.predicted is not None]
+    if not apart:
+        return ""
+    size, row = max(apart, key=lambda pair: pair[0] / max(pair[1].logged, 1))
+    words = f"{size / GIB:.2f} GiB" if row.unit == "bytes" else f"{size:,}"
+    return f"{words} ({100 * size / max(row.logged, 1):.2g} %, {row.name})"
 
 
 def _inexact_recordings(rows: Sequence[Compared]) -> str:
