@@ -175,6 +175,11 @@ DP = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
             },
             512 + 1.5 * 8192 + 128 + 512,
         ),
+        (
+            "0.5.15",
+            {"args": {"disaggregation-mode": "prefill"}},
+            BASE,
+        ),  # no graphs at all; as the engine's own code says
         ("0.5.16", {"args": {"disaggregation-mode": "prefill"}}, BASE + PREFILL),
         ("0.5.13", {"speculative": {"algorithm": "STANDALONE", "draft_model_path": TEXT}}, BASE + 512 + PREFILL + 6144),
         ("0.5.8", {"speculative": NEXTN}, BASE + 512 + 2048),

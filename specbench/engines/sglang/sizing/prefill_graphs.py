@@ -62,8 +62,11 @@ def captures_prefill(
         return True
     if args.get("disable_cuda_graph") and at_least(version, "0.5.14"):
         return False
-    if args.get("disaggregation_mode", "null") == "decode" and at_least(version, "0.5.15"):
+    served = args.get("disaggregation_mode", "null")
+    if served == "decode" and at_least(version, "0.5.15"):
         return False
+    if served == "prefill" and at_least(version, "0.5.15") and not at_least(version, "0.5.16"):
+        return False  # 0.5.15 turns off all graphs of a prefill server
     if not at_least(version, "0.5.15"):
         return _compiles(version, args, parallel, target, algorithm)
     return _breaks(version, args, parallel, target)
