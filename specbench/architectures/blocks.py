@@ -248,7 +248,7 @@ def vision_tower(vision: HfConfig, itemsize: int, tp: int) -> Iterator[Part]:
     patch = vision.integer("in_channels") * vision.integer("temporal_patch_size") * vision.integer("patch_size") ** 2
     yield sizes.tensor(width, patch)
     yield sizes.tensor(width)
-    yield sizes.tensor(vision.integer("num_position_embeddings"), width)
+    yield sizes.tensor(_words(sizes, vision.integer("num_position_embeddings")), width)  # as a vocabulary is
     mine, inner_mine = -(-width // tp), -(-inner // tp)  # SGLang pads what does not divide
     for _ in range(vision.layers("depth")):
         yield from norms(sizes, 4)
