@@ -1,4 +1,4 @@
-"""Drafting with latent and sparse attention: what is charged, what is refused.
+"""Latent and sparse attention: what drafting charges, what is refused.
 
 Cells and texts as SGLang's own solver and argument checks answered, asked with these configurations.
 """
@@ -9,8 +9,21 @@ from typing import Any
 
 import pytest
 
+from specbench.engines.sglang import faults
 from specbench.engines.sglang.checks import check
-from tests.test_latent_models import FLASH_NEXT, GLM5, GLM53, LING_TINY, RING, V3, V32, cell, config
+from tests.test_latent_models import (
+    FLASH_NEXT,
+    GLM5,
+    GLM53,
+    GLM_FLASH,
+    LING_TINY,
+    RING,
+    V3,
+    V32,
+    cell,
+    config,
+    resolved,
+)
 
 K2 = "moonshotai/Kimi-K2-Instruct"
 DENSE = {"algorithm": "STANDALONE", "draft_model_path": "Qwen/Qwen3-8B"}  # 36 layers
@@ -58,15 +71,38 @@ def test_ngram_drafts_a_tree_unless_told_otherwise(name: str, version: str) -> N
 @pytest.mark.parametrize(("name", "version"), [(K2, "0.5.16"), (RING, "0.5.16"), (LING_TINY, "0.5.22")])
 def test_a_checkpoint_without_a_head_is_no_draft(name: str, version: str) -> None:
     for path in (None, name):
-        found = refused(name, version, speculative={"algorithm": "EAGLE", "draft_model_path": path})
-        assert found == {"speculative.draft_model_path": "AssertionError: Only 1 nextn layer is supported"}
-    assert not refused(V3, "0.5.16", speculative={"algorithm": "EAGLE", "draft_model_path": V3})
+        eagle = {"algorithm": "EAGLE", "draft_model_path": path}
+        assert "Only 1 nextn layer is supported" in str(faults.of(resolved(name, version, tp=8, speculative=eagle)))
+    own = {"algorithm": "EAGLE", "draft_model_path": V3}
+    assert faults.of(resolved(V3, "0.5.16", tp=8, speculative=own)) is None
 
 
 def test_glm_53_is_read_wrongly_by_two_versions() -> None:
-    """Their cell would come out at 78 × 1,540 B: rotary keys of 192."""
-    assert [version for version in ("0.5.10", "0.5.11", "0.5.12", "0.5.13") if refused(GLM53, version)] == [
-        "0.5.11",
-        "0.5.12",
-    ]
-    assert not refused(GLM5, "0.5.12")
+    """Their cell comes out at 78 × 1,540 B: rotary keys of 192."""
+    wrong = [version for version in ("0.5.10", "0.5.11", "0.5.12", "0.5.13") if faults.of(resolved(GLM53, version))]
+    assert wrong == ["0.5.11", "0.5.12"]
+    assert faults.of(resolved(GLM5, "0.5.12")) is None
+
+
+@pytest.mark.parametrize("name", [GLM_FLASH, FLASH_NEXT])
+def test_fixed_pages_want_extra_buffers(name: str) -> None:
+    found = resolved(name, "0.5.23", tp=4, disable_overlap_schedule=True)
+    assert (found.strategy, found.slots_per_request) == ("extra_buffer", 4)  # 3 and 1 without overlap
+    key = "memory.mamba_radix_cache_strategy"
+    for more in ({"args": {"linear-attn-backend": "cutedsl"}}, {key.split(".")[1]: "no_buffer"}):
+        assert refused(name, "0.5.23", **more)[key] == "AssertionError: no_buffer only supports page_size=1."
+    assert key not in refused(name, "0.5.23", mamba_radix_cache_strategy="no_buffer", disable_radix_cache=True)
+
+
+def test_sparse_latent_attention_has_two_types() -> None:
+    found = refused(V32, "0.5.16", kv_cache_dtype="fp8_e5m2")
+    assert str(found["memory.kv_cache_dtype"]).startswith("AssertionError: DeepSeek DSA only supports bf16/bfloat16")
+    assert not refused(V32, "0.5.16", kv_cache_dtype="fp8_e4m3")
+    assert not refused(V3, "0.5.16", kv_cache_dtype="fp8_e5m2")
+    assert not refused(FLASH_NEXT, "0.5.23", kv_cache_dtype="fp8_e5m2")
+
+
+def test_kimi_k2_once_needed_its_own_code() -> None:
+    assert list(refused(K2, "0.5.11")) == ["engine.args.trust-remote-code"]
+    assert not refused(K2, "0.5.11", args={"trust-remote-code": True})
+    assert not refused(K2, "0.5.12")

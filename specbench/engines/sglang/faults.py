@@ -21,6 +21,17 @@ _FEEDS: dict[str, families.Feed] = {
     **dict.fromkeys(("DFLASH", "DSPARK", "DDTREE"), "block"),
 }
 
+#: Architectures whose loader looks for the head in the checkpoint and asserts that there is one.
+_LOADS_HEAD = frozenset(
+    {
+        "DeepseekV3ForCausalLM",
+        "DeepseekV32ForCausalLM",
+        "GlmMoeDsaForCausalLM",
+        "BailingMoeV2_5ForCausalLM",
+        "BailingMoeV3ForCausalLM",
+    },
+)
+
 
 def of(settings: Settings) -> str | None:
     """After "SGLang 0.5.16 …"; None: nothing is known against it."""
@@ -65,6 +76,34 @@ def _feeds_no_draft(settings: Settings) -> str | None:
     )
 
 
+def _has_no_head(settings: Settings) -> str | None:
+    """A target that is to be its own draft (always when no other is named) and was published without a head."""
+    target, path = settings.target, settings.config.speculative.draft_model_path
+    if settings.algorithm not in ("EAGLE", "NEXTN") or path not in (None, settings.config.model):
+        return None
+    if target.architecture not in _LOADS_HEAD or target.builtin_draft() is not None:
+        return None
+    return (
+        f"ends as it loads the draft, for {target.name} has no head of its own: AssertionError: Only 1 nextn layer is "
+        "supported. speculative.draft_model_path names another draft."
+    )
+
+
+def _takes_head_for_rotary(settings: Settings) -> str | None:
+    """The transformers of 0.5.11 and 0.5.12 read GLM's `head_dim` as the rotary width: GLM-5.3 then does not load."""
+    target, version = settings.target, settings.version
+    affected = at_least(version, "0.5.11") and not at_least(version, "0.5.13")
+    if not affected or target.architecture != "GlmMoeDsaForCausalLM":
+        return None
+    width = target.config.data.get("head_dim")
+    if width in (None, target.config.data.get("qk_rope_head_dim")):
+        return None
+    return (
+        f"takes the head_dim of {target.name}, {width}, for the width of its rotary keys, which its weights then do "
+        "not fit; 0.5.13 reads it right."
+    )
+
+
 def _error(architecture: str, version: str, feed: families.Feed) -> str:
     if feed == "embedding":
         return f"AttributeError: '{architecture}' object has no attribute 'get_embed_and_head'"
@@ -91,4 +130,6 @@ _FAULTS: tuple[Callable[[Settings], str | None], ...] = (
     _is_one_stage,
     _dies_of_triton,
     _feeds_no_draft,
+    _has_no_head,
+    _takes_head_for_rotary,
 )

@@ -220,7 +220,7 @@ def resolve_strategy(config: RunConfig, rule: Rule, overlap: bool, version: str,
         return asked
     if rule.auto_strategy == "no_buffer":
         return "no_buffer"
-    pages = (config.memory.page_size or 1) > 1
+    pages = (families.fixed_page_size(target, rule) or config.memory.page_size or 1) > 1
     backend = server_args(config).get("linear_attn_backend", "triton")
     able = backend == "triton" and families.supports_extra_buffers(target.architecture, version)
     return "extra_buffer" if (overlap or pages) and (able or not target.state_layers) else "no_buffer"

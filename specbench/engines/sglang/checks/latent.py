@@ -1,8 +1,7 @@
-"""Drafting with models of latent and sparse attention: pages that are fixed, heads that are not there.
+"""Models of latent and sparse attention: pages and types that are fixed.
 
 In: a configuration and its target. Out: refusals. The non-obvious thing: NGRAM drafts a tree by default, and no tree
-works over the pages that sparse attention fixes. Sources: arg_groups/speculative_hook.py (server_args.py up to 0.5.12),
-models/deepseek_common/deepseek_weight_loader.py, models/bailing_moe_linear.py and bailing_moe_v3.py.
+works over the pages that sparse attention fixes. Sources: arg_groups/ (server_args.py up to 0.5.14).
 """
 
 from __future__ import annotations
@@ -14,22 +13,11 @@ from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ....versions import at_least
 from ..families import fixed_page_size, is_sparse_latent
-from ..resolve import server_args
+from ..resolve import resolve_strategy, server_args
 from ..sizing.contract import Rule
 from .refusal import Refusal
 
 _BREADTH = 10  # --speculative-ngram-max-bfs-breadth
-
-#: Architectures whose loader looks for the head in the checkpoint and asserts that there is one.
-_LOADS_HEAD = frozenset(
-    {
-        "DeepseekV3ForCausalLM",
-        "DeepseekV32ForCausalLM",
-        "GlmMoeDsaForCausalLM",
-        "BailingMoeV2_5ForCausalLM",
-        "BailingMoeV3ForCausalLM",
-    },
-)
 
 
 def refusals(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
@@ -39,9 +27,10 @@ def refusals(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> 
         yield from _branches(config, page)
     elif page is not None and name in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE") and is_sparse_latent(target):
         yield from _tree(config, version)
-    if name in ("EAGLE", "NEXTN"):
-        yield from _own_head(config, target)
-    yield from _rotary(version, target)
+    yield from _remote_code(config, version, target)
+    if page is not None:
+        yield from _kv_type(config, version, target)
+        yield from _strategy(config, version, rule, target)
 
 
 def _branches(config: RunConfig, page: int) -> Iterator[Refusal]:
@@ -78,29 +67,38 @@ def _tree(config: RunConfig, version: str) -> Iterator[Refusal]:
         )
 
 
-def _own_head(config: RunConfig, target: ModelSpec) -> Iterator[Refusal]:
-    """A target that is to be its own draft (always when no other is named) and was published without a head."""
-    if target.architecture not in _LOADS_HEAD or config.speculative.draft_model_path not in (None, config.model):
-        return
-    if target.builtin_draft() is None:
+def _remote_code(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
+    """SGLang knows Kimi-K2's config itself from 0.5.12 on."""
+    known = target.config.data.get("model_type") != "kimi_k2" or at_least(version, "0.5.12")
+    if not known and not server_args(config).get("trust_remote_code"):
         yield Refusal(
-            key="speculative.draft_model_path",
-            value=config.speculative.draft_model_path,
-            reason=f"{target.name} has no head of its own that could draft",
-            allowed="a draft's name or folder",
-            engine_error="AssertionError: Only 1 nextn layer is supported",
+            key="engine.args.trust-remote-code",
+            value=None,
+            reason=f"the version reads the config of {target.name} only with the checkpoint's own code",
+            allowed="true",
         )
 
 
-def _rotary(version: str, target: ModelSpec) -> Iterator[Refusal]:
-    """The transformers of 0.5.11 and 0.5.12 read GLM's `head_dim` as the rotary width: GLM-5.3 then does not load."""
-    if target.architecture != "GlmMoeDsaForCausalLM" or not at_least(version, "0.5.11") or at_least(version, "0.5.13"):
-        return
-    width = target.config.data.get("head_dim")
-    if width not in (None, target.config.data.get("qk_rope_head_dim")):
+def _kv_type(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
+    dtype = config.memory.kv_cache_dtype
+    if is_sparse_latent(target) and dtype not in ("auto", "bf16", "bfloat16", "fp8_e4m3"):
+        name = "DSA" if at_least(version, "0.5.8") else "NSA"
         yield Refusal(
-            key="engine.version",
-            value=version,
-            reason=f"it takes the head_dim of {target.name}, {width}, for the width of its rotary keys",
-            allowed="0.5.13 or later",
+            key="memory.kv_cache_dtype",
+            value=dtype,
+            reason="sparse latent attention has no kernels for it",
+            allowed="auto, bf16 or fp8_e4m3",
+            engine_error=f"AssertionError: DeepSeek {name} only supports bf16/bfloat16 or fp8_e4m3 kv_cache_dtype",
+        )
+
+
+def _strategy(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
+    """Without extra buffers pages are of one token, which sparse attention does not work with."""
+    if target.state_layers and resolve_strategy(config, rule, True, version, target) == "no_buffer":
+        yield Refusal(
+            key="memory.mamba_radix_cache_strategy",
+            value=config.memory.mamba_radix_cache_strategy,
+            reason="no_buffer keeps pages of one token, and sparse attention fixes longer ones",
+            allowed="auto with the triton linear attention backend, or disable_radix_cache: true",
+            engine_error="AssertionError: no_buffer only supports page_size=1.",
         )
