@@ -5,12 +5,15 @@ Cells and texts as SGLang's own solver and argument checks answered, asked with 
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specbench.engines.sglang import faults
 from specbench.engines.sglang.checks import check
+from specbench.specs import load_model
 from tests.test_latent_models import (
     FLASH_NEXT,
     GLM5,
@@ -106,3 +109,20 @@ def test_kimi_k2_once_needed_its_own_code() -> None:
     assert list(refused(K2, "0.5.11")) == ["engine.args.trust-remote-code"]
     assert not refused(K2, "0.5.11", args={"trust-remote-code": True})
     assert not refused(K2, "0.5.12")
+
+
+def test_the_head_of_an_nvfp4_checkpoint_is_not_quantized(tmp_path: Path) -> None:
+    """SGLang: "Overriding DeepseekV3ForCausalLMNextN quant config for modelopt_fp4 Deepseek model.\""""
+    numbers = json.loads((load_model(V3).folder / "config.json").read_text(encoding="utf-8"))
+    del numbers["quantization_config"]
+    nvfp4 = {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": None, "exclude_modules": ["lm_head"]}
+    for name in ("plain", "packed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(numbers), encoding="utf-8")
+    (tmp_path / "packed" / "hf_quant_config.json").write_text(json.dumps({"quantization": nvfp4}), encoding="utf-8")
+    plain, packed = load_model(tmp_path / "plain"), load_model(tmp_path / "packed")
+    heads = [model.builtin_draft() for model in (plain, packed)]
+    assert heads[0] is not None and heads[1] is not None
+    assert heads[0].weights_bytes(8) == heads[1].weights_bytes(8)
+    whole, less = plain.weights_bytes(8), packed.weights_bytes(8)
+    assert whole is not None and less is not None and less.point < 0.4 * whole.point

@@ -8,6 +8,7 @@ generations apart is the short convolution (`short_conv_kernel_size`). The last 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..errors import SpecError
 from ..hf import HfConfig
@@ -67,9 +68,10 @@ def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     decoder = text(config)
     sizes = blocks.sizes(decoder, config, tp)
+    sizes = replace(sizes, recipe=sizes.recipe.builtin_draft)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     yield from blocks.norms(sizes, 2)
-    yield sizes.at("eh_proj").tensor(2 * sizes.hidden, sizes.hidden)
+    yield from sizes.linear("eh_proj", sizes.hidden, inp=2 * sizes.hidden)
     heads = draft_layers(config)
     for layer in heads:
         assert isinstance(layer, LatentAttention)

@@ -8,6 +8,7 @@ so more ranks leave more room and divide nothing. A layer with an indexer may re
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..errors import SpecError
 from ..hf import HfConfig
@@ -56,6 +57,7 @@ def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     decoder = text(config)
     sizes = blocks.sizes(decoder, config, tp)
+    sizes = replace(sizes, recipe=sizes.recipe.builtin_draft)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     yield from blocks.norms(sizes, 2)
     yield sizes.at("eh_proj").tensor(2 * sizes.hidden, sizes.hidden)
