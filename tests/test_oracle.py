@@ -131,3 +131,18 @@ def test_stages_end_overlap_after_the_strategy_is_chosen() -> None:
     found = predicted(point)
     assert (found["slots_per_request"], found["slots"], found["requests"]) == (4, 357, 89)
     assert found["tokens"] == 936_821
+
+
+def test_pages_that_sparse_attention_fixes_want_extra_buffers() -> None:
+    """`auto` becomes extra_buffer with pages above one token, also without overlap: 3 + 1 slots a request."""
+    point = _point(
+        *("0.5.23", "zai-org/GLM-5.3-Flash", 143771, 150151800815, 78754234648),
+        memory={"disable_overlap_schedule": True},
+    )
+    assert predicted(point)["slots_per_request"] == 4
+
+
+def test_no_buffer_with_pages_that_sparse_attention_fixes() -> None:
+    memory: dict[str, object] = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True}
+    refusals = check(_point("0.5.23", "zai-org/GLM-5.3-Flash", 143771, 10**11, 10**10, memory=memory).config)
+    assert [refusal.engine_error for refusal in refusals] == ["AssertionError: no_buffer only supports page_size=1."]

@@ -78,6 +78,10 @@ def _compared(engine: Engine, examples: int, number: int, *, store: bool) -> tup
                 outcomes["not compared"] += 1
             return
         said = engine_said(engine.ask(point.question))
+        if said["refused"] in NOT_COMPARED:
+            if not differing:
+                outcomes["not compared"] += 1
+            return
         if not differing:
             outcomes["served" if said["refused"] is None else f"refused ({said['refused']})"] += 1
         if differences(ours, said):

@@ -13,7 +13,7 @@ from specbench.engines.sglang.flags import ALGORITHM_SINCE
 from specbench.engines.sglang.sizing import rule_for
 from specbench.engines.sglang.sizing.contract import Rule
 from specbench.errors import SpecbenchError
-from specbench.layers import LatentAttention
+from specbench.layers import SlidingWindow
 from specbench.versions import at_least
 
 from .points import Point
@@ -55,10 +55,9 @@ def _point(draw: st.DrawFn, version: str, models: list[str]) -> Point:
     speculative = _speculative(draw, model, version)
     parallel = _parallel(draw, model, speculative["algorithm"])
     gpus = parallel["tp_size"] * parallel["pp_size"]
-    uno = {"args": {"uno_lora_path": "adapter"}} if speculative["algorithm"] == "UNO" else {}
     sections = {
         "name": "oracle",
-        "engine": {"version": version, "enable_metrics": False, **uno},
+        "engine": {"version": version, "enable_metrics": False},
         "model": model,
         "gpu": {"name": "h200", "count": gpus if parallel["enable_dp_attention"] else gpus * parallel["dp_size"]},
         "parallel": parallel,
@@ -68,6 +67,8 @@ def _point(draw: st.DrawFn, version: str, models: list[str]) -> Point:
     if speculative["algorithm"] in ("NGRAM", "UNO") or speculative.get("eagle_topk", 1) > 1:
         # a tree on pages runs with some attention backends only, and which one it is depends on the card
         sections["memory"].pop("page_size", None)
+    if speculative.get("draft_model_path") in _PLAIN_DRAFTS:
+        sections["memory"].pop("context_length", None)  # no longer than the draft's own
     if sections["memory"].get("mamba_radix_cache_strategy") == "extra_buffer_lazy":
         # without overlap the solver refuses it, after it has refused for want of memory: either way it is refused
         sections["memory"].pop("disable_overlap_schedule", None)
@@ -83,6 +84,8 @@ def _parallel(draw: st.DrawFn, model: str, algorithm: str) -> dict[str, Any]:
     tp = draw(st.sampled_from([size for size in (1, 2, 4, 8, 16) if _splits(model, size)] or [1]))
     dp = draw(st.sampled_from((1, 1, 1, 1, 2, 4)))
     attention = dp > 1 and tp % dp == 0 and draw(st.booleans())
+    if any(isinstance(layer, SlidingWindow) for layer in specs.load_model(model).attention_layers):
+        return {"tp_size": tp, "pp_size": 1, "dp_size": dp, "enable_dp_attention": attention}
     stages = draw(st.integers(1, 4)) if draw(st.integers(1, 4 if algorithm == "none" else 40)) == 4 else 1
     return {"tp_size": tp, "pp_size": stages, "dp_size": dp, "enable_dp_attention": attention}
 
@@ -99,15 +102,15 @@ def _speculative(draw: st.DrawFn, model: str, version: str) -> dict[str, Any]:
     target = specs.load_model(model)
     paged = is_sparse_latent(target)  # always pages of 64 tokens, on which no tree runs
     blocks = {"DFLASH": _block_drafts(model, markov=False), "DSPARK": _block_drafts(model, markov=True)}
-    left_out = {name for name, drafts in blocks.items() if not drafts} | ({"NGRAM"} if paged else set())
-    if any(isinstance(layer, LatentAttention) for layer in target.attention_layers):
-        left_out.add("UNO")  # it wants FA3
+    left_out = {name for name, drafts in blocks.items() if not drafts} | (
+        {"UNO", "NGRAM"} if paged else {"UNO"}
+    )  # UNO reads an adapter
     released = [name for name, since in ALGORITHM_SINCE.items() if at_least(version, since)]
     algorithm = draw(st.sampled_from(["none", *(name for name in released if name not in left_out)]))
     section: dict[str, Any] = {"algorithm": algorithm}
     width = draw(st.one_of(st.none(), st.integers(2, 24), st.sampled_from((1, 4, 8, 16, 64, 300))))
     if algorithm in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP"):
-        own = algorithm in ("EAGLE", "NEXTN")
+        own = algorithm in ("EAGLE", "NEXTN") and target.builtin_draft() is not None
         section["draft_model_path"] = draw(st.sampled_from((None, model) if own else _PLAIN_DRAFTS))
         defaults = () if algorithm == "FROZEN_KV_MTP" else ("default",)
         kind = draw(st.sampled_from((*defaults, "chain") if paged else (*defaults, "chain", "tree")))
@@ -121,7 +124,7 @@ def _speculative(draw: st.DrawFn, model: str, version: str) -> dict[str, Any]:
         section["draft_model_path"] = draw(st.sampled_from(blocks[algorithm]))
         section["num_draft_tokens"] = width
     elif algorithm != "none":
-        section["num_draft_tokens"] = width or (4 if algorithm == "UNO" else None)
+        section["num_draft_tokens"] = width
     return {key: value for key, value in section.items() if value is not None}
 
 

@@ -29,6 +29,8 @@ KINDS: dict[str, str] = {
     "state_too_small": "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests.",
 }
 #: Refusals that come as a model's layers are built, which the oracle does not do: it would go on to the pools.
+#: A config.json that is read by code which its checkpoint brings, or that a release reads otherwise than published.
+_UNREAD = ("does not recognize this architecture", "Glm5NextVisionConfig.__init__() missing")
 NOT_COMPARED = ("unsized", "beyond")
 BUILDING = ("AssertionError: Only 1 nextn layer is supported",)
 #: What is compared, besides refused or not. None on either side: that side does not tell.
@@ -100,7 +102,7 @@ def predicted(point: Point) -> dict[str, Any]:
     figures: dict[str, Any] = {"fraction": resolved.fraction, "draft_tokens": resolved.shape.verify_width or None}
     kind = None if budget.engine_error is None else kind_of(budget.engine_error)
     if budget.verdict == "refused" and not details:
-        kind = "beyond" if budget.engine_error in BUILDING else "arguments"
+        kind = _kind_of_refusal(config)
     if kind is not None:
         return figures | {"refused": kind, "text": budget.engine_error or budget.reason}
     found = {
@@ -115,6 +117,12 @@ def predicted(point: Point) -> dict[str, Any]:
     return figures | {name: None if value is None else value.point for name, value in found.items()} | {"refused": None}
 
 
+def _kind_of_refusal(config: RunConfig) -> str:
+    """Of the first refusal: arguments, or beyond what the oracle does (layers are not built, nothing is served)."""
+    first = next(one for one in check(config) if not one.tolerated)
+    return "beyond" if first.engine_error in BUILDING or first.key == "engine.version" else "arguments"
+
+
 def predicted_pools(point: Point) -> dict[str, Any]:
     """The same without the weights, terms and words of a whole budget, by the code that `predict` solves with."""
     config = point.config
@@ -126,8 +134,7 @@ def predicted_pools(point: Point) -> dict[str, Any]:
     figures: dict[str, Any] = {"fraction": resolved.fraction, "draft_tokens": resolved.shape.verify_width or None}
     refusal = next((one for one in check(config, resolved.target) if not one.tolerated), None)
     if refusal is not None:
-        kind = "beyond" if refusal.engine_error in BUILDING else "arguments"
-        return figures | {"refused": kind, "text": refusal.engine_error or refusal.reason}
+        return figures | {"refused": _kind_of_refusal(config), "text": refusal.engine_error or refusal.reason}
     slot, cell = units(resolved)
     wanted = demand(resolved, slot, cell)
     pools = resolved.rule.solve(resolved.rule, wanted, rest_gib(resolved, point.pre_bytes, point.post_bytes))
@@ -135,9 +142,9 @@ def predicted_pools(point: Point) -> dict[str, Any]:
         return figures | {"refused": pools.refusal, "text": None}
     return figures | {
         "refused": None,
-        "slots": pools.slots if wanted.slot_bytes else None,
+        "slots": max(0, pools.slots) if wanted.slot_bytes else None,
         "slots_per_request": resolved.slots_per_request if wanted.slot_bytes else None,
-        "requests": pools.requests,
+        "requests": None if pools.requests is None else max(0, pools.requests),
         "tokens": pools.tokens,
         "slot_bytes": wanted.slot_bytes,
         "cell_bytes": wanted.cell_bytes,
@@ -159,14 +166,19 @@ def engine_said(answer: Mapping[str, Any]) -> dict[str, Any]:
     }
     error = answer.get("error")
     if error is None:
-        return figures | {name: answer[name] for name in FIGURES if name in answer} | {"refused": None}
+        told = {name: answer[name] for name in FIGURES if name in answer}
+        for name in ("slots", "requests"):  # the oldest releases go on with fewer than none
+            told[name] = None if told[name] is None else max(0, told[name])
+        return figures | told | {"refused": None}
+    if any(mark in error["text"] for mark in _UNREAD):
+        return figures | {"refused": "beyond", "text": error["text"]}
     kind = kind_of(error["text"]) if error["where"] == "pools" else None
     return figures | {"refused": kind or "arguments", "text": error["text"], "at": error.get("at")}
 
 
 def differences(ours: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Figures that both sides tell and that differ: name -> (specbench, engine). None of what only one can tell."""
-    if ours["refused"] in NOT_COMPARED:
+    if ours["refused"] in NOT_COMPARED or engine["refused"] in NOT_COMPARED:
         return {}
     if ours["refused"] != engine["refused"]:
         return {"refused": (_told(ours), _told(engine))}

@@ -286,7 +286,7 @@ def _read(made: Runner, server_args: Any, requests: int | None) -> dict[str, Any
         "requests": requests if requests is not None else pools.max_running_requests,
         "slots": _slots(server_args) if mamba is not None else None,
         "slots_per_request": solver._calculate_mamba_ratio() if hasattr(solver, "_calculate_mamba_ratio") else None,
-        "slot_bytes": mamba.mamba2_cache_params.mamba_cache_per_req if mamba is not None else 0,
+        "slot_bytes": _slot(made, mamba),
         "cell_bytes": _cell(made, solver),
         "context_len": made.model_config.context_len,
     }
@@ -300,9 +300,20 @@ def _slots(server_args: Any) -> int | None:
     return get_schedule().max_mamba_cache_size
 
 
+def _slot(made: Runner, mamba: Any) -> int | None:
+    """Of all layers; None with pipeline stages, of which each holds a part."""
+    if made.question["pp"] > 1:
+        return None
+    return mamba.mamba2_cache_params.mamba_cache_per_req if mamba is not None else 0
+
+
 def _cell(made: Runner, solver: Any) -> int | None:
+    """As charged, of all layers; None with pipeline stages, and where sliding windows share a pool otherwise."""
+    if made.question["pp"] > 1:
+        return None
     try:
         from sglang.srt.model_executor.pool_configurator import create_memory_pool_configurator
     except ImportError:
         return getattr(made, "cell_bytes", None)
-    return getattr(create_memory_pool_configurator(solver), "_cell_size", None)
+    made = create_memory_pool_configurator(solver)
+    return made._cell_size if type(made).__name__ == "DefaultPoolConfigurator" else None

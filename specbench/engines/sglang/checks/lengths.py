@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ....versions import at_least
-from ..families import is_sparse_latent
+from ..families import fixed_page_size, is_sparse_latent
 from ..flags import kv_dtypes
 from ..resolve import resolve_strategy
 from ..sizing.contract import Rule
@@ -48,7 +48,12 @@ def sparse_latent_dtype(config: RunConfig, version: str, target: ModelSpec) -> I
 def chunk_of_pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """A prefill chunk is whole pages; what the engine takes by itself is 2,048 to 16,384."""
     page, chunk = config.memory.page_size, config.memory.chunked_prefill_size
-    if page is None or chunk == -1 or (chunk or _LARGEST_CHUNK) % page == 0:
+    if (
+        page is None
+        or fixed_page_size(target, rule) is not None
+        or chunk == -1
+        or (chunk or _LARGEST_CHUNK) % page == 0
+    ):
         return
     strategy = resolve_strategy(config, rule, True, version, target) if target.state_layers else None
     if strategy is not None and (strategy == "no_buffer" or _TRACK_INTERVAL % page):

@@ -9,7 +9,7 @@ from ....configuration.config import RunConfig
 from ....errors import ConfigError
 from ....specs import ModelSpec
 from ....versions import at_least
-from ..families import settles_strategy
+from ..families import fixed_page_size, settles_strategy
 from ..resolve import keeps_prefixes, overlaps, resolve_strategy, server_args
 from ..sizing.contract import Rule
 from .refusal import Refusal
@@ -38,10 +38,12 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
 
 
-def _explicit_no_buffer(config: RunConfig) -> Iterator[Refusal]:
+def _explicit_no_buffer(config: RunConfig, fixed_page: int | None) -> Iterator[Refusal]:
+    """`fixed_page`: what sparse attention makes of the pages."""
     memory = config.memory
-    if memory.page_size not in (None, 1):
-        yield _pages_of_one(memory.page_size)
+    page = fixed_page or memory.page_size
+    if page not in (None, 1):
+        yield _pages_of_one(page)
     if not memory.disable_overlap_schedule:
         yield Refusal(
             key="memory.disable_overlap_schedule",
@@ -83,14 +85,14 @@ def of_plain(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Ref
 def of_hybrid(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """Refusals that only models with state meet."""
     if config.memory.mamba_radix_cache_strategy in rule.strategies and settles_strategy(target.architecture, version):
-        yield from _strategy(config, version, target)
+        yield from _strategy(config, version, rule, target)
         yield from _no_buffer_with_speculation(config, version, target)
         yield from _track_interval(config, version, rule, target)
         yield from _pages(config, version, rule, target)
     yield from _requests(config)
 
 
-def _strategy(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
+def _strategy(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """A strategy that is asked for, in the engine's order."""
     memory, asked = config.memory, config.memory.mamba_radix_cache_strategy
     key = "memory.mamba_radix_cache_strategy"
@@ -115,7 +117,7 @@ def _strategy(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Re
     if asked == "extra_buffer_lazy":
         yield from _lazy(config, version)
     if asked == "no_buffer" and not early:
-        yield from _explicit_no_buffer(config)
+        yield from _explicit_no_buffer(config, fixed_page_size(target, rule))
 
 
 def _lazy(config: RunConfig, version: str) -> Iterator[Refusal]:
