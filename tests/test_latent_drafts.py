@@ -100,6 +100,8 @@ def test_fixed_pages_want_extra_buffers(name: str) -> None:
 def test_sparse_latent_attention_has_two_types() -> None:
     found = refused(V32, "0.5.16", kv_cache_dtype="fp8_e5m2")
     assert str(found["memory.kv_cache_dtype"]).startswith("AssertionError: DeepSeek DSA only supports bf16/bfloat16")
+    once = [one.key for one in check(config(V32, "0.5.16", tp=8, kv_cache_dtype="fp8_e5m2"))]
+    assert once == ["memory.kv_cache_dtype"]  # one fact, one refusal
     assert not refused(V32, "0.5.16", kv_cache_dtype="fp8_e4m3")
     assert not refused(V3, "0.5.16", kv_cache_dtype="fp8_e5m2")
     assert not refused(FLASH_NEXT, "0.5.23", kv_cache_dtype="fp8_e5m2")

@@ -12,7 +12,7 @@ from specbench.architectures import lfm2
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang import faults
-from specbench.engines.sglang.checks import models
+from specbench.engines.sglang.checks import check, models
 from specbench.engines.sglang.resolve import settings
 from specbench.engines.sglang.sizing.cell import stage_layers
 from specbench.errors import SpecError
@@ -346,6 +346,17 @@ def test_what_a_version_refuses_of_a_family(
     config = asked(model, version, **{key: dict(value) for key, value in sections.items()})
     found = list(models.refusals(config, version, load_model(model)))
     assert [refusal.engine_error for refusal in found] == ([] if error is None else [error])
+
+
+@pytest.mark.parametrize("version", ["0.5.14", "0.5.15", "0.5.16"])
+def test_nothing_settles_the_strategy_of_lfm2_moe(version: str) -> None:
+    """Before 0.5.18 its models are no case of _handle_model_specific_adjustments, which refuses what goes with what."""
+    lazy = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
+    drafts = {"algorithm": "NGRAM", "num_draft_tokens": 8}
+    assert check(asked(LFM2_MOE, version, memory=lazy, speculative=drafts)) == []
+    assert [found.key for found in check(asked(NANO, version, memory=lazy, speculative=drafts))] == [
+        "memory.mamba_radix_cache_strategy"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,34 @@ def test_a_card_stands_for_no_larger_one(larger: str) -> None:
 def test_an_unknown_emulated_card_names_its_key() -> None:
     with pytest.raises(ConfigError, match=r"^gpu\.emulate: 'h2000' is not in the GPU table\. Did you mean 'h200'\?"):
         settings(run("0.5.12", gpu={"name": "h200", "emulate": "h2000"}))
+
+
+@pytest.mark.parametrize(
+    ("args", "memory", "slots"),
+    [
+        ({"disaggregation-mode": "decode"}, {}, 1),  # no prefix cache, whatever the strategy
+        ({"disaggregation-mode": "decode"}, {"mamba_radix_cache_strategy": "extra_buffer"}, 1),
+        ({"disaggregation-mode": "decode", "disaggregation-decode-enable-radix-cache": True}, {}, 5),
+        ({"disaggregation-mode": "prefill"}, {}, 5),
+    ],
+)
+def test_the_decode_server_of_a_pair_keeps_no_prefixes(
+    args: dict[str, Any], memory: dict[str, Any], slots: int
+) -> None:
+    found = settings(run("0.5.16", engine={"args": args}, memory={"mem_fraction_static": 0.8, **memory}))
+    assert (found.slots_per_request, found.radix) == (slots, slots != 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "overlap"),
+    [
+        *[("0.5.10", text, True) for text in ("1", "True", "yes", "y")],
+        *[("0.5.12", text, False) for text in ("0", "FALSE", "no", "n")],
+        *[("0.5.10", None, False), ("0.5.12", None, True)],
+    ],
+)
+def test_a_variable_that_is_a_switch(version: str, value: str | None, overlap: bool) -> None:
+    """EnvBool of SGLang's srt/environ.py; the default of spec v2 is on from 0.5.11."""
+    engine = {} if value is None else {"env": {"SGLANG_ENABLE_SPEC_V2": value}}
+    memory = {"mamba_radix_cache_strategy": "extra_buffer", "mem_fraction_static": 0.8}
+    assert settings(run(version, NEXTN, engine=engine, memory=memory)).overlap is overlap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..budget_types import ResolvedArgument
+from ..engines.sglang.given import server_args
 from ..engines.sglang.resolve import Settings
 from .case import Case
 
@@ -42,11 +43,11 @@ def _requests(settings: Settings, default: str) -> ResolvedArgument:
 
 def _decode_graphs(case: Case, default: str) -> ResolvedArgument:
     taken, requests = case.settings.defaults, case.span.point.pools.requests
-    memory, args = case.settings.config.memory, case.settings.config.engine.args
+    memory, args = case.settings.config.memory, server_args(case.settings.config)
     name = "cuda_graph_bs"
     if taken is None or not taken.decode_sizes:
         return ResolvedArgument(name=name, value=None, source="no CUDA graphs for decoding")
-    named = any(key.lstrip("-").replace("-", "_") in ("cuda_graph_bs", "cuda_graph_bs_decode") for key in args)
+    named = bool({"cuda_graph_bs", "cuda_graph_bs_decode"} & args.keys())
     source = "given" if named or memory.cuda_graph_max_bs is not None else default
     if not requests:
         return ResolvedArgument(name=name, value=taken.decode_sizes, source=f"configured; {source}")

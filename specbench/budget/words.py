@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..engines.sglang import arguments, families, faults, verify_mask
+from ..engines.sglang.given import switched_on
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
 from ..layers import FullAttention, LatentAttention
@@ -189,7 +190,7 @@ def warnings(case: Case) -> tuple[str, ...]:
         source = model_source(spec) if spec is not None else None
         if spec is not None and source is not None and source["reconstructed"]:
             found.append(f"{spec.name}: config.json is a reconstruction ({source['rests_on']}).")
-    if resolved.config.engine.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "0") not in ("0", "false"):
+    if switched_on(resolved.config.engine.env, "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
     found.append(_fp8_by_checkpoint(case))
     found.extend(_of_algorithm(case))

@@ -20,7 +20,7 @@ from .. import speculative
 from ..budget_types import MemoryBudget
 from ..configuration import yamltext
 from ..configuration.config import RunConfig
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..errors import SpecbenchError
 from ..load.workload import steps_of
 from ..paths import DATA, resolve

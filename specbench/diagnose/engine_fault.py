@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..engines.contract import Failure
 from ..engines.sglang.command import flags_for
-from ..engines.sglang.resolve import spelled
+from ..engines.sglang.given import spelled
 from ..engines.sglang.verify_mask import AVOIDED_BY, KNOWN_IN, MENDED_IN, full_mask
 from .case import Case
 from .finding import Remedy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..engines.contract import Line
 from ..engines.sglang.admission import FLAG, asked_free_slots, formula, least_free_slots
 from ..engines.sglang.command import flags_for
-from ..engines.sglang.resolve import spelled
+from ..engines.sglang.given import spelled
 from ..units import counted, format_count
 from .case import Case
 from .finding import Finding, Remedy

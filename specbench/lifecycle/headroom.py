@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..configuration.config import RunConfig
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..engines.sglang.sizing import rule_version
 from ..errors import ConfigError
 from ..host import nvml

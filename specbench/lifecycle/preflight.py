@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ..configuration.config import RunConfig
 from ..engines.sglang.fits import misfits
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..errors import ConfigError, LaunchError
 from ..host import machine
 from ..paths import interpreter

@@ -22,7 +22,7 @@ from ..configuration.config import RunConfig
 from ..engines.sglang.command import command
 from ..engines.sglang.command_line import sections_of
 from ..engines.sglang.flags import FLAGS, spellings_of
-from ..engines.sglang.resolve import arg_name, server_args
+from ..engines.sglang.given import arg_name, server_args
 from ..errors import ConfigError
 from ..specs import named_by
 from ..versions import is_development

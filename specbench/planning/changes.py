@@ -14,7 +14,8 @@ from typing import Any, Literal
 from .. import speculative
 from ..configuration.config import RunConfig
 from ..engines.sglang.flags import kv_dtypes
-from ..engines.sglang.resolve import DEFAULT_RATIO, Settings, spelled
+from ..engines.sglang.given import spelled
+from ..engines.sglang.resolve import DEFAULT_RATIO, Settings
 from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..versions import at_least
 

@@ -7,6 +7,7 @@ from typing import Any
 from .. import speculative
 from ..configuration.config import RunConfig
 from ..configuration.explain import listed
+from ..engines.sglang.given import allows_longer_context
 from ..errors import ConfigError
 from ..specs import load_model
 from .changes import Change
@@ -45,7 +46,7 @@ def with_wishes(config: RunConfig, wishes: Wishes, draft: str | None = None) -> 
 
 def _refuse_impossible(config: RunConfig, wishes: Wishes) -> None:
     own = load_model(config.model).context_len
-    if wishes.context is not None and wishes.context > own and not _longer_allowed(config):
+    if wishes.context is not None and wishes.context > own and not allows_longer_context(config):
         raise ConfigError(
             f"want context={wishes.context:,}: {config.model} has a context of {own:,} tokens.\n"
             f"Wish for at most {own:,}, or set engine.env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1."
@@ -56,10 +57,6 @@ def _refuse_impossible(config: RunConfig, wishes: Wishes) -> None:
             f"want draft_tokens={wishes.draft_tokens}: nothing is drafted without a speculative algorithm.\n"
             f"Wish for one as well, e.g. algorithm=NEXTN (sized: {listed(speculative.ALGORITHMS)})."
         )
-
-
-def _longer_allowed(config: RunConfig) -> bool:
-    return config.engine.env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "0").lower() in ("1", "true", "yes")
 
 
 def _state_dtype(config: RunConfig) -> str:

@@ -11,7 +11,7 @@ from ..budget_types import MemoryBudget
 from ..engines.sglang.admission import FLAG, least_free_slots
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.flags import facts_version
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..specs import load_gpu
 from ..speculative import canonical
 from ..terms import Limit

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..errors import RecordError
 from ..records.record import RunRecord
 from ..records.types import GpuSample

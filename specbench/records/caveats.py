@@ -10,7 +10,7 @@ import re
 
 from ..configuration.config import RunConfig
 from ..engines.sglang.acceptance import LENGTH, honoured, simulated
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..errors import SpecbenchError
 from ..specs import load_gpu
 from .record import RunRecord

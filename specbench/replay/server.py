@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, cast
 from aiohttp import web
 
 from ..engines.sglang.addresses import FLUSH_CACHE, HEALTH, METRICS, MODEL_INFO, SERVER_INFO
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..records.record import RunRecord
 from ..records.types import ERROR_EVENT
 from . import answers

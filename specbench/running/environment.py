@@ -15,7 +15,7 @@ from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown
 from ..engines.sglang.acceptance import simulated, variables
 from ..engines.sglang.addresses import SERVER_INFO
-from ..engines.sglang.resolve import server_args
+from ..engines.sglang.given import server_args
 from ..host.machine import gpus
 from ..lifecycle.attach import Attached
 from ..lifecycle.emulating import Emulating

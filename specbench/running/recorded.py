@@ -17,8 +17,8 @@ from typing import Any
 
 from ..configuration.config import RunConfig
 from ..engines.sglang.flags import spellings_of
+from ..engines.sglang.given import arg_name
 from ..engines.sglang.logs import read as read_log
-from ..engines.sglang.resolve import arg_name
 from ..errors import ConfigError
 from ..lifecycle.differences import OPEN, differing, flat, in_words
 from ..paths import resolve

@@ -15,7 +15,7 @@ from ..specs import ModelSpec
 from .contract import DEFAULT_REQUESTS, Complaint, DraftKv, Shape
 
 _DEFAULT_WIDTH = 12
-_DEFAULT_BREADTH = 10
+DEFAULT_BREADTH = 10  # --speculative-ngram-max-bfs-breadth
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Ngram:
         self, section: SpeculativeSection, target: ModelSpec, draft: ModelSpec | None, args: Mapping[str, Any]
     ) -> Shape:
         width = section.num_draft_tokens or _DEFAULT_WIDTH
-        breadth = args.get("speculative_ngram_max_bfs_breadth", _DEFAULT_BREADTH)
-        topk = breadth if isinstance(breadth, int) else _DEFAULT_BREADTH
+        breadth = args.get("speculative_ngram_max_bfs_breadth", DEFAULT_BREADTH)
+        topk = breadth if isinstance(breadth, int) else DEFAULT_BREADTH
         return Shape(verify_width=width, steps=max(1, width // topk), topk=topk, longest_accept=width)
 
     def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:

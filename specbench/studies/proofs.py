@@ -18,7 +18,8 @@ from typing import Any
 
 from ..configuration.config import RunConfig
 from ..diagnose.finding import Remedy
-from ..engines.sglang.resolve import arg_name, server_args, settings
+from ..engines.sglang.given import arg_name, server_args
+from ..engines.sglang.resolve import settings
 from ..errors import SpecbenchError
 from ..records.record import RunRecord
 

@@ -9,7 +9,8 @@ from ...budget_types import FreeMemory
 from ...errors import ConfigError
 from ...lanes import single
 from ...units import GIB
-from .resolve import DEFAULT_RATIO, Settings, server_args
+from .given import server_args
+from .resolve import DEFAULT_RATIO, Settings
 from .sizing import cell as cells
 from .sizing.cell import Cell, Slot
 from .sizing.contract import Demand

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from ...versions import at_least
 from . import families
-from .resolve import Settings, server_args
+from .given import server_args
+from .resolve import Settings
 
 #: What a draft of each algorithm asks of its target. STANDALONE and NGRAM ask nothing.
 _FEEDS: dict[str, families.Feed] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ... import speculative
 from ...budget_types import Emulation
@@ -22,6 +22,7 @@ from . import families
 from .adaptive import adapted
 from .arguments import reject_keyed
 from .emulation import emulation
+from .given import server_args, switched_on
 from .per_worker import attention_ranks
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
@@ -99,23 +100,6 @@ class Settings:
     def on_cpu(self) -> bool:
         """SGLang's CPU engine: host memory, other layouts here and there."""
         return server_args(self.config).get("device") == "cpu"
-
-
-def server_args(config: RunConfig) -> dict[str, Any]:
-    """engine.args by underscored name, whatever the spelling."""
-    return {arg_name(spelling): value for spelling, value in config.engine.args.items()}
-
-
-def spelled(config: RunConfig | None, flag: str) -> str:
-    """The key of a flag that has none of its own, in the spelling that a configuration has it in already."""
-    given = () if config is None else config.engine.args
-    found = next((one for one in given if arg_name(one) == arg_name(flag)), flag)
-    return f"engine.args.{found}"
-
-
-def arg_name(spelling: str) -> str:
-    """The underscored name of a flag, as the engine has it among its arguments: --load-format is load_format."""
-    return spelling.lstrip("-").replace("-", "_")
 
 
 def settings(
@@ -198,14 +182,19 @@ def overlaps(config: RunConfig, rule: Rule, algorithm: Algorithm) -> bool:
         return False
     if family == "eagle" and not rule.draft_loads_first:
         # spec v2 up to 0.5.13: an environment variable, off by default up to 0.5.10; it runs chains only
-        default = "1" if "eagle" in rule.overlap_with else "0"
         chain = config.speculative.eagle_topk in (None, 1)
-        return chain and env.get("SGLANG_ENABLE_SPEC_V2", default).lower() not in ("0", "false")
+        return chain and switched_on(env, "SGLANG_ENABLE_SPEC_V2", default="eagle" in rule.overlap_with)
     return family in rule.overlap_with
 
 
 def keeps_prefixes(config: RunConfig, version: str, target: ModelSpec) -> bool:
-    """Whether there is a radix cache: it can be turned off, and the engine does so for some models."""
+    """Whether there is a radix cache: it can be turned off, and the engine does so for some models.
+
+    The decode server of a pair has none unless it is asked for (_handle_pd_disaggregation, every version).
+    """
+    args = server_args(config)
+    if args.get("disaggregation_mode") == "decode" and not args.get("disaggregation_decode_enable_radix_cache"):
+        return False
     speculates = speculative.canonical(config.speculative.algorithm) != "none"
     disabled = families.disables_radix_cache(target.architecture, version, speculates=speculates)
     return not (config.memory.disable_radix_cache or disabled)
@@ -237,7 +226,7 @@ def slots_per_request(
     if rule.extra_buffer_always_four:
         return 4 if speculates else 5
     more = 1 if strategy == "extra_buffer_lazy" or not overlap else 2
-    skips_lock = rule.era == "III" and env.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "0").lower() in ("1", "true")
+    skips_lock = rule.era == "III" and switched_on(env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK")
     return 3 + more - (1 if skips_lock else 0)
 
 

@@ -24,8 +24,9 @@ from typing import Any
 
 from ...specs import load_gpu
 from ..contract import Failure
+from .given import server_args
 from .logs.form import Form
-from .resolve import Settings, server_args
+from .resolve import Settings
 from .sizing.fraction import card_defaults
 
 _TOO_SMALL = Form(

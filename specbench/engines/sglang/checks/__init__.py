@@ -40,7 +40,6 @@ def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
     found.extend(acceptance.of_models(config, target, draft))
     found.extend(lengths.context(config, target))
     found.extend(rings.refusals(config, version, target))
-    found.extend(lengths.sparse_latent_dtype(config, version, target))
     found.extend(lengths.chunk_of_pages(config, version, rule, target))
     if target.state_layers:
         found.extend(state.of_hybrid(config, version, rule, target))

@@ -9,7 +9,7 @@ from ....configuration.config import RunConfig
 from ....errors import SpecbenchError
 from ....specs import ModelSpec
 from ..acceptance import HONOURED_SINCE, honoured
-from ..resolve import server_args
+from ..given import server_args
 from ..sizing.contract import Rule
 from .refusal import Refusal
 

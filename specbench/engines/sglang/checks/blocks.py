@@ -12,8 +12,8 @@ from ....errors import SpecbenchError
 from ....specs import ModelSpec, load_model
 from ....speculative import dspark
 from ....versions import at_least
+from ..given import server_args
 from ..per_worker import attention_ranks
-from ..resolve import server_args
 from .refusal import Refusal
 
 #: How the engine writes the name in its messages; DDTREE runs DFLASH's handling of arguments.

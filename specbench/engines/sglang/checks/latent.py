@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from .... import speculative
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
+from ....speculative import ngram
 from ....versions import at_least
 from ..families import fixed_page_size, is_sparse_latent
-from ..resolve import resolve_strategy, server_args
+from ..given import server_args
+from ..resolve import resolve_strategy
 from ..sizing.contract import Rule
 from .refusal import Refusal
-
-_BREADTH = 10  # --speculative-ngram-max-bfs-breadth
 
 
 def refusals(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
@@ -34,7 +34,7 @@ def refusals(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> 
 
 
 def _branches(config: RunConfig, page: int) -> Iterator[Refusal]:
-    breadth = server_args(config).get("speculative_ngram_max_bfs_breadth", _BREADTH)
+    breadth = server_args(config).get("speculative_ngram_max_bfs_breadth", ngram.DEFAULT_BREADTH)
     if isinstance(breadth, int) and breadth > 1:
         yield Refusal(
             key="engine.args.speculative-ngram-max-bfs-breadth",

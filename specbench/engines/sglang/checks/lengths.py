@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
-from ....versions import at_least
-from ..families import fixed_page_size, is_sparse_latent
+from ..families import fixed_page_size
 from ..flags import kv_dtypes
+from ..given import allows_longer_context
 from ..resolve import resolve_strategy
 from ..sizing.contract import Rule
 from .refusal import Refusal
+from .state import track_interval
 
 _LARGEST_CHUNK = 16384  # --chunked-prefill-size that the engine chooses
-_OF_SPARSE_LATENT = ("auto", "bf16", "bfloat16", "fp8_e4m3")
-_TRACK_INTERVAL = 256  # --mamba-track-interval
 
 
 def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
@@ -31,20 +30,6 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
 
 
-def sparse_latent_dtype(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
-    """Sparse latent attention has kernels for two types only, from 0.5.10."""
-    dtype = config.memory.kv_cache_dtype
-    if dtype in _OF_SPARSE_LATENT or not is_sparse_latent(target) or not at_least(version, "0.5.10"):
-        return
-    yield Refusal(
-        key="memory.kv_cache_dtype",
-        value=dtype,
-        reason=f"the sparse attention of {target.architecture} has no such KV type",
-        allowed=", ".join(_OF_SPARSE_LATENT),
-        engine_error="AssertionError: DeepSeek DSA only supports bf16/bfloat16 or fp8_e4m3 kv_cache_dtype",
-    )
-
-
 def chunk_of_pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """A prefill chunk is whole pages; what the engine takes by itself is 2,048 to 16,384."""
     page, chunk = config.memory.page_size, config.memory.chunked_prefill_size
@@ -56,7 +41,8 @@ def chunk_of_pages(config: RunConfig, version: str, rule: Rule, target: ModelSpe
     ):
         return
     strategy = resolve_strategy(config, rule, True, version, target) if target.state_layers else None
-    if strategy is not None and (strategy == "no_buffer" or _TRACK_INTERVAL % page):
+    interval = track_interval(config)
+    if strategy is not None and (strategy == "no_buffer" or (interval is not None and interval % page)):
         return  # pages of one token then, or refused for the state's sake
     yield Refusal(
         key="memory.page_size",
@@ -69,8 +55,7 @@ def chunk_of_pages(config: RunConfig, version: str, rule: Rule, target: ModelSpe
 
 def context(config: RunConfig, target: ModelSpec) -> Iterator[Refusal]:
     asked = config.memory.context_length
-    allowed = config.engine.env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "0").lower() in ("1", "true", "yes")
-    if asked is not None and asked > target.context_len and not allowed:
+    if asked is not None and asked > target.context_len and not allows_longer_context(config):
         yield Refusal(
             key="memory.context_length",
             value=asked,

@@ -9,7 +9,7 @@ from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ....versions import at_least
 from .. import families
-from ..resolve import server_args, spelled
+from ..given import server_args, spelled
 from .refusal import Refusal
 
 

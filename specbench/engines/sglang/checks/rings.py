@@ -12,7 +12,7 @@ from ....configuration.config import RunConfig
 from ....layers import GatedDeltaNet, KimiDelta
 from ....specs import ModelSpec
 from ....versions import at_least
-from ..resolve import server_args
+from ..given import server_args
 from .refusal import Refusal
 
 _FLAG = "--enable-linear-replayssm-spec"

@@ -9,8 +9,8 @@ from ....configuration.config import RunConfig
 from ....versions import at_least
 from .. import adaptive
 from ..flags import ALGORITHM_SINCE
+from ..given import server_args, switched_on
 from ..per_worker import attention_ranks
-from ..resolve import server_args
 from ..sizing.contract import Rule
 from . import blocks, plugins, uno
 from .refusal import Refusal
@@ -74,7 +74,7 @@ def contradictions(config: RunConfig) -> Iterator[Refusal]:
 def _stages(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
     """Pipeline stages: nothing drafts with them, but from 0.5.22 the EAGLE family, where a variable allows it."""
     eagle = name in ("EAGLE", "NEXTN")
-    allowed = config.engine.env.get("SGLANG_ENABLE_PP_SPEC", "0").lower() in ("1", "true", "yes", "y")
+    allowed = switched_on(config.engine.env, "SGLANG_ENABLE_PP_SPEC")
     if at_least(version, "0.5.22") and eagle and allowed:
         return
     if not at_least(version, "0.5.22"):
@@ -116,7 +116,7 @@ def _allowed(version: str, asked: str) -> str:
 def _eagle(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     """SGLang takes all three widths or chooses all three itself."""
     section = config.speculative
-    wanted = config.engine.env.get("SGLANG_ENABLE_SPEC_V2", "0").lower() in ("1", "true", "yes", "y")
+    wanted = switched_on(config.engine.env, "SGLANG_ENABLE_SPEC_V2")
     if wanted and (section.eagle_topk or 1) > 1 and "eagle" not in rule.overlap_with:
         yield Refusal(
             key="speculative.eagle_topk",

@@ -10,7 +10,8 @@ from ....errors import ConfigError
 from ....specs import ModelSpec
 from ....versions import at_least
 from ..families import fixed_page_size, settles_strategy
-from ..resolve import keeps_prefixes, overlaps, resolve_strategy, server_args
+from ..given import server_args
+from ..resolve import keeps_prefixes, overlaps, resolve_strategy
 from ..sizing.contract import Rule
 from .refusal import Refusal
 
@@ -197,6 +198,12 @@ def _no_buffer_with_speculation(config: RunConfig, version: str, target: ModelSp
         )
 
 
+def track_interval(config: RunConfig) -> int | None:
+    """Tokens after which extra buffers keep a state; None: what is given is no number."""
+    interval = server_args(config).get("mamba_track_interval", _TRACK_INTERVAL)
+    return interval if isinstance(interval, int) and not isinstance(interval, bool) else None
+
+
 def _track_interval(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """With extra buffers the state is kept every 256 tokens: no more may be verified, and pages must fit."""
     try:
@@ -205,8 +212,8 @@ def _track_interval(config: RunConfig, version: str, rule: Rule, target: ModelSp
         overlap = False
     if resolve_strategy(config, rule, overlap, version, target) in (None, "no_buffer"):
         return
-    interval = server_args(config).get("mamba_track_interval", _TRACK_INTERVAL)
-    if not isinstance(interval, int):
+    interval = track_interval(config)
+    if interval is None:
         return
     spoken = not at_least(version, "0.5.14")  # later the same assertions are bare
     width, page = config.speculative.num_draft_tokens, config.memory.page_size

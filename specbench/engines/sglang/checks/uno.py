@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....configuration.config import RunConfig
+from ..given import server_args
 from ..per_worker import attention_ranks
-from ..resolve import server_args
 from .refusal import Refusal
 
 _MOST_NODES = 128

@@ -17,6 +17,7 @@ from ....lanes import least
 from ....specs import ModelSpec
 from ....units import GIB, MIB
 from ....versions import at_least
+from ..given import server_args
 from .contract import Rule
 from .graph_sizes import decode_sizes, in_eights, prefill_sizes
 from .prefill_graphs import captures_prefill, uses_mla
@@ -89,7 +90,7 @@ def defaults(
     config: RunConfig, version: str, rule: Rule, target: ModelSpec, algorithm: str, total_mib: int
 ) -> Defaults:
     """`total_mib`: of the card, as nvidia-smi shows it. `algorithm`: its canonical name."""
-    args = {key.lstrip("-").replace("-", "_"): value for key, value in config.engine.args.items()}
+    args = server_args(config)
     memory, parallel = config.memory, config.parallel
     chunk, batch = card_defaults(total_mib, parallel.tp_size, rule)
     if memory.chunked_prefill_size is not None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from ....layers import GatedDeltaNet, KimiDelta, StateLayer, split, split_or_replicate
 from ..families import keeps_rings
-from ..resolve import Settings, server_args
+from ..given import server_args
+from ..resolve import Settings
 
 _FLAG = "enable_linear_replayssm_spec"
 _LENGTH = 16  # --linear-replayssm-cache-len

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....lanes import least, most, whole
+from ....units import GIB
 from .contract import Demand, Pools, Rule
-
-_GIB = 1 << 30
 
 
 def tokens(demand: Demand, rest_gib: float) -> int:
     """KV tokens that fit into `rest_gib`, page by page, below the user's limit."""
-    available, windows = whole(rest_gib * _GIB), demand.windows
+    available, windows = whole(rest_gib * GIB), demand.windows
     if windows is None:
         fit = available // demand.cell_bytes
     elif windows.cap is not None:

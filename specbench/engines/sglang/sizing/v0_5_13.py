@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....lanes import least, whole
+from ....units import GIB
 from . import v0_5_12
 from .contract import Demand, Pools, Rule
 from .steps import finish, requests_per_worker, state_only
-
-_GIB = 1 << 30
 
 
 def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
@@ -27,16 +26,16 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     elif not demand.radix and asked is not None:
         slots = rows = asked
     else:
-        share = rest_gib * demand.ratio / (1 + demand.ratio) * _GIB
+        share = rest_gib * demand.ratio / (1 + demand.ratio) * GIB
         per_slot_with_scratch = per_slot * (1 + width / demand.slots_per_request) if width else per_slot
         slots = whole(share // per_slot_with_scratch)
         rows = least(asked or 0, slots // demand.slots_per_request)
     scratch = per_slot * rows * width
     if width:
-        rest_gib = rest_gib - scratch / _GIB
+        rest_gib = rest_gib - scratch / GIB
     if slots <= 0:
         return replace(state_only(slots, scratch, rest_gib), refusal="no_state")
-    rest_gib = rest_gib - slots * per_slot / _GIB
+    rest_gib = rest_gib - slots * per_slot / GIB
     return finish(rule, demand, state_only(slots, scratch, rest_gib))
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....lanes import least, whole
+from ....units import GIB
 from . import v0_5_16
 from .contract import Demand, Pools, Rule
 from .steps import finish, requests_per_worker, state_only
-
-_GIB = 1 << 30
 
 
 def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
@@ -30,7 +29,7 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         slots = asked
         rows = slots + 1
     else:
-        share = rest_gib * demand.ratio / (1 + demand.ratio) * _GIB
+        share = rest_gib * demand.ratio / (1 + demand.ratio) * GIB
         if width:
             slots = whole((share - per_slot * (1 + width)) // (per_slot * (1 + width / demand.slots_per_request)))
         else:
@@ -38,10 +37,10 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         rows = least(asked or 0, slots // demand.slots_per_request) + 1
     scratch = per_slot * rows * width
     if width:
-        rest_gib = rest_gib - scratch / _GIB
+        rest_gib = rest_gib - scratch / GIB
     if slots <= 0:
         return replace(state_only(slots, scratch, rest_gib), refusal="no_state")
-    rest_gib = rest_gib - ((slots + 1) * with_ring + rings) / _GIB
+    rest_gib = rest_gib - ((slots + 1) * with_ring + rings) / GIB
     return finish(rule, demand, state_only(slots, scratch, rest_gib))
 
 

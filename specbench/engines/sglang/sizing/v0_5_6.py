@@ -6,10 +6,9 @@ Source: 0.5.6.post2, srt/model_executor/model_runner.py. With a radix cache an e
 from __future__ import annotations
 
 from ....lanes import whole
+from ....units import GIB
 from .contract import Demand, Pools, Rule
 from .steps import finish, state_only
-
-_GIB = 1 << 30
 
 
 def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
@@ -18,13 +17,13 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         slots = 0
     elif demand.radix:
         share = rest_gib * demand.ratio / (1 + demand.ratio)
-        slots = whole(share * _GIB // demand.slot_bytes // rows)
+        slots = whole(share * GIB // demand.slot_bytes // rows)
     elif demand.explicit_slots is not None:
         slots = demand.explicit_slots
     else:
         slots = demand.requests if demand.requests is not None else 512
     slots //= demand.attention_dp
-    rest_gib -= slots * demand.slot_bytes * rows / _GIB
+    rest_gib -= slots * demand.slot_bytes * rows / GIB
     scratch = slots * demand.slot_bytes * demand.draft_tokens
     return finish(rule, demand, state_only(slots, scratch, rest_gib))
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....lanes import whole
+from ....units import GIB
 from . import v0_5_6
 from .contract import Demand, Pools, Rule
 from .steps import finish, requests_per_worker, state_only
-
-_GIB = 1 << 30
 
 
 def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
@@ -23,7 +22,7 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     asked = requests_per_worker(rule, demand, demand.attention_dp)
     if demand.draft_tokens and asked is not None:
         scratch = demand.slot_bytes * asked * demand.draft_tokens
-        rest_gib = rest_gib - scratch / _GIB
+        rest_gib = rest_gib - scratch / GIB
     if demand.explicit_slots is not None:
         slots = demand.explicit_slots // demand.attention_dp
     elif not demand.radix and asked is not None:
@@ -32,8 +31,8 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         slots = rule.radix_off_default_slots
     else:
         share = rest_gib * demand.ratio / (1 + demand.ratio)
-        slots = whole((share * _GIB) // demand.slot_bytes)
-    rest_gib = rest_gib - slots * demand.slot_bytes / _GIB
+        slots = whole((share * GIB) // demand.slot_bytes)
+    rest_gib = rest_gib - slots * demand.slot_bytes / GIB
     return finish(rule, demand, state_only(slots, scratch, rest_gib))
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from ....errors import ConfigError
 from ....versions import at_least
-from ..resolve import Settings, server_args
+from ..given import server_args
+from ..resolve import Settings
 from .cell import Cell
 from .contract import Windows
 
