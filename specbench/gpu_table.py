@@ -15,7 +15,7 @@ from .errors import ConfigError, SpecError
 from .units import GIB, MIB
 from .versions import VersionKey, version_key
 
-_CARD_KEYS = ("title", "total_mib", "idle_free_mib", "free_gib")
+_CARD_KEYS = ("title", "total_mib", "compute_capability", "idle_free_mib", "free_gib")
 _SIZES = ("low", "point", "high")
 _COMMUNICATION_KEYS = (*_SIZES, "source")
 _ROW_KEYS = (*_COMMUNICATION_KEYS, "versions", "communication_gib")
@@ -39,6 +39,9 @@ def _check_card(place: tuple[str, ...], card: Any) -> None:
     if idle is not None and (total is None or not _is_count(idle) or idle > total):
         most = "nothing: a host is no card" if total is None else f"MiB, a whole number up to total_mib ({total:,})"
         _refuse((*place, "idle_free_mib"), idle, most)
+    capability = card.get("compute_capability")
+    if capability is not None and (total is None or not _is_capability(capability)):
+        _refuse((*place, "compute_capability"), capability, "major.minor as NVIDIA lists it, e.g. 9.0; none for a host")
     if "free_gib" not in card:
         return
     by_ranks = card["free_gib"]
@@ -134,6 +137,10 @@ def _check_keys(place: tuple[str, ...], row: Any, allowed: tuple[str, ...], *, n
 def _check_text(place: tuple[str, ...], text: Any) -> None:
     if not isinstance(text, str) or not text.strip():
         _refuse(place, text, "text")
+
+
+def _is_capability(value: Any) -> bool:
+    return isinstance(value, float) and 1 <= value < 100
 
 
 def _is_count(value: Any) -> bool:

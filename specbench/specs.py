@@ -47,6 +47,7 @@ _GONE_ONE_GPU = (0.6, 1.2, 1.9)
 #: of larger cards have larger buffers, so likely and high are those of one GPU and so many GiB per GiB of total.
 _GONE_SEVERAL_GPUS_LOW = 0.9
 _GONE_SEVERAL_GPUS_PER_GIB = (0.007, 0.012)
+_BLACKWELL = 10.0  # compute capability
 _MOST_NAMED = 8  # models in a message
 #: How far a card's total may be from the table's and still be that card.
 _SAME_TOTAL = 0.03
@@ -93,16 +94,17 @@ class ModelSpec:
         return self.family.side_state(self.config) if self.family.side_state is not None else None
 
     def weights_bytes(
-        self, tp: int, *, attention_tp: int | None = None, stages: tuple[int, ...] = ()
+        self, tp: int, *, attention_tp: int | None = None, stages: tuple[int, ...] = (), fp4: bool = False
     ) -> Interval | None:
         """Bytes on one rank; None where the family or its quantization does not tell them (`why_no_weights`).
 
         `attention_tp`: ranks of one attention, where data-parallel attention makes them fewer than `tp`. `stages`:
-        decoder layers of each pipeline stage; the heaviest stage counts.
+        decoder layers of each pipeline stage; the heaviest stage counts. `fp4`: the card computes in FP4, so that
+        weights in it need not be repacked; False: it does not, or is not known.
         """
         if self.why_no_weights and self.checkpoint is None:
             return None
-        return _weights(self, tp, attention_tp or tp, stages if len(stages) > 1 else ())
+        return _weights(self, tp, attention_tp or tp, stages if len(stages) > 1 else (), fp4)
 
     def tensors(self, tp: int) -> Iterable[Part]:
         """What the config says is loaded on a rank, in load order; of an unknown quantization, as if of none."""
@@ -153,11 +155,17 @@ class GpuSpec:
     card_bytes: int | None  # as nvidia-smi shows; None: no card, the memory of whatever host it is
     listed: Mapping[int, tuple[FreeBeforeLoad, ...]]  # tensor-parallel size -> what is known, the newest version first
     idle_free_bytes: int | None = None  # as NVML shows it with no process on the card; None: not recorded
+    compute_capability: float | None = None  # major.minor; None: not known
 
     @property
     def is_host(self) -> bool:
         """The server runs on the CPU, in the host's memory."""
         return self.card_bytes is None
+
+    @property
+    def is_blackwell(self) -> bool:
+        """Whether the card computes in FP4, and takes what SGLang chooses for capabilities of 10 and more."""
+        return self.compute_capability is not None and self.compute_capability >= _BLACKWELL
 
     @property
     def total_bytes(self) -> int:
@@ -391,7 +399,7 @@ def _context_len(text: HfConfig) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _weights(spec: ModelSpec, tp: int, attention_tp: int, stages: tuple[int, ...]) -> Interval | None:
+def _weights(spec: ModelSpec, tp: int, attention_tp: int, stages: tuple[int, ...], fp4: bool) -> Interval | None:
     mine = _of_rank(spec, tp)
     if mine is None:
         return None
@@ -404,11 +412,12 @@ def _weights(spec: ModelSpec, tp: int, attention_tp: int, stages: tuple[int, ...
         # some versions split the embedding over the ranks of one attention, others keep it whole
         doubt = embedding_bytes(_of_rank(spec, 1) or ()) - embedding_bytes(attention)
     if not stages:
-        size = reserved(mine)
+        size = reserved(mine, fp4=fp4)
         return Interval(size.low, size.point, size.high + doubt)
     everywhere = spec.architecture in HEAD_ON_EVERY_STAGE
     mine = tuple(mine)
-    sizes = [reserved(of_stage(mine, stages, stage, head_everywhere=everywhere)) for stage in range(len(stages))]
+    parts_of = (of_stage(mine, stages, stage, head_everywhere=everywhere) for stage in range(len(stages)))
+    sizes = [reserved(one, fp4=fp4) for one in parts_of]
     heaviest = max(sizes, key=lambda size: size.point)
     return Interval(heaviest.low, heaviest.point, heaviest.high + doubt)
 
@@ -539,6 +548,7 @@ def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
             for ranks, known in row.get("free_gib", {}).items()
         },
         idle_free_bytes=None if idle is None else idle * MIB,
+        compute_capability=row.get("compute_capability"),
     )
 
 

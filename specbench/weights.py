@@ -68,6 +68,7 @@ class Doubt:
 
     size: int  # bytes
     module: str = ""
+    without_fp4: bool = False  # only on cards that do not compute in FP4
 
     @property
     def bytes(self) -> int:
@@ -82,8 +83,11 @@ class Doubt:
 Part = Tensor | Repacked | RotaryTable | Doubt
 
 
-def reserved(parts: Iterable[Part]) -> Interval:
-    """Bytes that loading takes from the free memory of one rank, with the margin seen on real servers."""
+def reserved(parts: Iterable[Part], *, fp4: bool = False) -> Interval:
+    """Bytes that loading takes from the free memory of one rank, with the margin seen on real servers.
+
+    `fp4`: the card is known to compute in FP4.
+    """
     memory = _Allocator()
     repacked: list[tuple[_Block, int]] = []
     quantized = doubt = 0
@@ -97,7 +101,7 @@ def reserved(parts: Iterable[Part]) -> Interval:
             for block in temporary:
                 memory.give_back(block)
         elif isinstance(part, Doubt):
-            doubt += part.size
+            doubt += 0 if fp4 and part.without_fp4 else part.size
         elif isinstance(part, Repacked):
             repacked.append((memory.take(part.before), part.bytes))
         else:

@@ -26,7 +26,7 @@ from specbench.quantization.nvfp4 import NvFp4
 from specbench.quantization.unquantized import UNQUANTIZED, Unquantized
 from specbench.specs import load_model
 from specbench.units import GIB, Interval
-from specbench.weights import Repacked, RotaryTable
+from specbench.weights import Doubt, Repacked, RotaryTable
 
 #: gate and up of a small MLP: two parts of 512 rows, 1024 columns.
 UP = Linear(module="m", outs=(512, 512), inp=1024, whole_inp=1024, ranks=1, itemsize=2)
@@ -44,6 +44,8 @@ def sizes(scheme: Scheme, of: Linear | Experts) -> list[int | tuple[int, int]]:
     found: list[int | tuple[int, int]] = []
     for part in parts:
         assert not isinstance(part, RotaryTable)
+        if isinstance(part, Doubt):
+            continue  # nothing is allocated
         found.append((part.before, part.bytes) if isinstance(part, Repacked) else part.bytes)
     return found
 
@@ -562,3 +564,71 @@ def test_flags_that_say_what_the_checkpoint_says_change_nothing(model: str, name
         engine = {"version": "0.5.16", "args": {"quantization": value}}
         config = RunConfig.model_validate({"name": "flags", "model": model, "gpu": {"name": "h200"}, "engine": engine})
         assert bool(arguments.notes(config, spec)) == (value not in names)
+
+
+#: Of Nemotron 3 Nano's layers: attention, and the Mamba2 layer before each, which its NVFP4 checkpoint leaves out.
+_BESIDE_ATTENTION = (5, 12, 19, 26, 33, 42)
+_W4A16 = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("section", "point", "measured", "on_blackwell"),
+    [
+        # as nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4 lists it
+        (
+            {
+                "quant_algo": "NVFP4",
+                "group_size": 16,
+                "ignore": [
+                    "lm_head",
+                    *(f"backbone.layers.{n}.mixer.{part}_proj" for n in _BESIDE_ATTENTION for part in "qkvo"),
+                    *(
+                        f"backbone.layers.{n - 1}.mixer.{part}_proj"
+                        for n in _BESIDE_ATTENTION
+                        for part in ("in", "out")
+                    ),
+                ],
+            },
+            18.20,
+            21.34,
+            False,
+        ),
+        # as nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4: weights alone in four bits, repacked on every card
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {
+                    "lm_head": _W4A16,
+                    **{
+                        f"backbone.layers.{n}.mixer.{part}_proj": {"quant_algo": "FP8"}
+                        for n in range(52)
+                        for part in ("in", "out")
+                    },
+                    **{
+                        f"backbone.layers.{n}.mixer.{of}.{part}_proj": _W4A16
+                        for n in range(52)
+                        for of in ("experts.0", "shared_experts")
+                        for part in ("up", "down")
+                    },
+                },
+            },
+            17.98,
+            20.61,
+            True,
+        ),
+    ],
+    ids=["nano", "lightning"],
+)
+def test_nvfp4_experts_on_a_card_without_fp4(
+    section: dict[str, Any], point: float, measured: float, on_blackwell: bool
+) -> None:
+    """What an H200 logged with 0.5.16 lies in the interval; a card that computes in FP4 is spared W4A4's repacking."""
+    plain = load_model("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    told = {"quant_method": "modelopt", **section}
+    config = HfConfig(where="nano: ", data={**plain.config.data, "quantization_config": told})
+    spec = dataclasses.replace(plain, config=config)
+    hopper, blackwell = spec.weights_bytes(1), spec.weights_bytes(1, fp4=True)
+    assert hopper is not None and blackwell is not None
+    assert hopper.point / GIB == pytest.approx(point, abs=0.01)
+    assert hopper.contains(round(measured * GIB)) and not hopper.contains(round(1.1 * measured * GIB))
+    assert blackwell.contains(round(measured * GIB)) is on_blackwell

@@ -379,7 +379,14 @@ def test_a_wrong_row_of_the_gpu_table_is_two_lines(
             "card: {title: A, total_mib: 81559, idle_mib: 81000}",
             (
                 "data/gpus.yaml: card: 'idle_mib' (text): no such key (did you mean 'idle_free_mib'?).\n"
-                "Allowed here: title, total_mib, idle_free_mib, free_gib."
+                "Allowed here: title, total_mib, compute_capability, idle_free_mib, free_gib."
+            ),
+        ),
+        (
+            "card: {title: A, total_mib: 81559, compute_capability: sm90}",
+            (
+                "data/gpus.yaml: card: compute_capability: got 'sm90' (text).\n"
+                "Expected major.minor as NVIDIA lists it, e.g. 9.0; none for a host."
             ),
         ),
         (
@@ -501,3 +508,11 @@ def test_the_block_of_a_dspark_draft_is_what_it_drafts() -> None:
     draft = load_model("RadixArk/Kimi-K3-DSpark")
     assert draft.block_size == 7
     assert draft.weights_bytes(16) is None and "Markov" in draft.why_no_weights
+
+
+def test_every_card_tells_its_compute_capability() -> None:
+    cards = {name: load_gpu(name) for name in known_gpus()}
+    assert all(card.compute_capability is not None for card in cards.values())
+    assert {name for name, card in cards.items() if card.is_blackwell} == {
+        *("b200", "b300", "gb10", "rtx-5090", "rtx-pro-4500", "rtx-pro-6000"),
+    }

@@ -170,7 +170,8 @@ def _weights_of(settings: Settings, model: ModelSpec) -> Interval | None:
     stages: tuple[int, ...] = ()
     if parallel.pp_size > 1 and model is settings.target:
         stages = stage_partition(settings) or even_stages(len(model.layers), parallel.pp_size)
-    return model.weights_bytes(parallel.tp_size, attention_tp=settings.attention_tp, stages=stages)
+    fp4 = load_gpu(settings.config.gpu.name).is_blackwell  # the card that is there, whatever it emulates
+    return model.weights_bytes(parallel.tp_size, attention_tp=settings.attention_tp, stages=stages, fp4=fp4)
 
 
 def _why_no_weights(settings: Settings) -> str:

@@ -255,7 +255,7 @@ def _weights(case: Case, resolved: Settings) -> Iterator[Compared]:
         sizes = {"weights": begin.weights, "draft_weights": begin.draft_weights}
     for figure, spec in (("weights", resolved.target), ("draft_weights", draft)):
         if figure in case.sizes and spec is not None:
-            size = sizes.get(figure) or spec.weights_bytes(case.config.parallel.tp_size)
+            size = sizes.get(figure) or spec.weights_bytes(case.config.parallel.tp_size, fp4=resolved.gpu.is_blackwell)
             yield _of_case(case, figure, figure, "configuration", size, _printed(case.sizes[figure]))  # type: ignore[arg-type]
 
 

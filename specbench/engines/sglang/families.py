@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from ...layers import GatedDeltaNet, IndexedAttention, KimiDelta, LatentAttention
-from ...specs import ModelSpec
+from ...specs import GpuSpec, ModelSpec
 from ...versions import at_least
 from .sizing.contract import Rule
 
@@ -145,7 +145,6 @@ _FEEDS_DRAFTS: dict[str, tuple[str | None, str | None, str | None]] = {
 _RINGS_FIRST = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 
 _PAGE = 64  # tokens of a page that sparse attention works in
-_BLACKWELL = ("b200", "b300", "gb", "rtx-pro-6000", "rtx-50")  # compute capability 10 and more
 
 
 def _within(versions: tuple[str, str | None] | None, version: str) -> bool:
@@ -268,17 +267,12 @@ def is_sparse_latent(target: ModelSpec) -> bool:
     return any(isinstance(layer, LatentAttention) and layer.index_dim is not None for layer in target.attention_layers)
 
 
-def is_blackwell(gpu: str) -> bool:
-    """By its name in the GPU table."""
-    return gpu.startswith(_BLACKWELL)
-
-
-def bare_fp8(rule: Rule, gpu: str, args: Mapping[str, object]) -> bool:
+def bare_fp8(rule: Rule, gpu: GpuSpec, args: Mapping[str, object]) -> bool:
     """Whether fp8 latent KV of sparse attention is kept without scales: what the trtllm kernels read.
 
     They are the default for fp8 on Blackwell from 0.5.10 (`_set_default_nsa_backends`).
     """
     chosen = [args.get(f"{kind}_{stage}_backend") for kind in ("dsa", "nsa") for stage in ("prefill", "decode")]
     given = [backend for backend in chosen if backend is not None]
-    default = rule.raw_on_blackwell and is_blackwell(gpu)
+    default = rule.raw_on_blackwell and gpu.is_blackwell
     return "trtllm" in given or (default and len(given) < 2)

@@ -171,7 +171,7 @@ def settings(
         defaults=_as_seen(config, version, rule, target, algorithm.name, host, taken),
         radix=radix,
         draft_path=given is not None or families.drafts_from_own_path(target, version),
-        bare_fp8=families.bare_fp8(rule, host.name, args),
+        bare_fp8=families.bare_fp8(rule, host, args),
     )
 
 
@@ -253,7 +253,7 @@ def _kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, host: GpuSpec
     checkpoint may ask for it (SGLang: configure_kv_cache_dtype)."""
     name = config.memory.kv_cache_dtype
     if name == "auto" and families.is_sparse_latent(target):
-        return 1 if families.is_blackwell(host.name) else 2
+        return 1 if host.is_blackwell else 2
     if name == "auto" and families.obeys_fp8_kv(target, rule, rule_version(config.engine)):
         return 1
     return dtype_bytes(target.dtype if name == "auto" else name, "memory.kv_cache_dtype")
