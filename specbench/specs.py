@@ -49,6 +49,7 @@ _GONE_SEVERAL_GPUS_LOW = 0.9
 _GONE_SEVERAL_GPUS_PER_GIB = (0.007, 0.012)
 _BLACKWELL = 10.0  # compute capability
 _MOST_NAMED = 8  # models in a message
+_LEAST_PART = 3  # letters and digits of a part that tells which model or card is meant
 #: How far a card's total may be from the table's and still be that card.
 _SAME_TOTAL = 0.03
 
@@ -295,6 +296,16 @@ def named_by(path: str) -> str | None:
     return next((name for name in known_models() if _plain(name.rpartition("/")[2]) in wanted), None)
 
 
+def by_usual_name(model: str) -> str:
+    """The shipped model that is meant by a name without its organisation ('deepseek-v3'); else `model` as it came.
+
+    A folder of that name comes first, and so does whatever `load_model` knows.
+    """
+    if "/" in model or Path(model).is_dir():
+        return model
+    return named_by(model) or model
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
@@ -314,7 +325,7 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
     pending = family_of(name)
     if pending is not None:
         raise SpecError(f"model: {name!r}: {why(pending)}.\n{advice(pending)}")
-    near = difflib.get_close_matches(name, known_models(), n=1, cutoff=0.5)
+    near = _with(name) or difflib.get_close_matches(name, known_models(), n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise SpecError(
         f"model: {shortened(name)!r} is neither shipped nor a folder with a config.json.{hint}\n"
@@ -322,12 +333,18 @@ def load_model(name_or_folder: str | Path) -> ModelSpec:
     )
 
 
+def _with(name: str) -> list[str]:
+    """Shipped models whose name contains what is after the organisation, by letters and digits alone."""
+    part = _plain(name.rstrip("/").rpartition("/")[2])
+    return [known for known in known_models() if len(part) >= _LEAST_PART and part in _plain(known)]
+
+
 def _shipped(name: str) -> str:
-    """All shipped models, or the most similar ones when there are many."""
+    """All shipped models, or where there are many those with the name in theirs; if none has, the most similar ones."""
     known = known_models()
     if len(known) <= _MOST_NAMED:
         return ", ".join(known)
-    near = difflib.get_close_matches(shortened(name), known, n=_MOST_NAMED, cutoff=0.0)
+    near = _with(name)[:_MOST_NAMED] or difflib.get_close_matches(shortened(name), known, n=_MOST_NAMED, cutoff=0.0)
     return f"{', '.join(near)}, and {len(known) - len(near)} more under specbench/data/models"
 
 
@@ -517,16 +534,32 @@ def known_gpus() -> tuple[str, ...]:
     return tuple(name for name, gpu in _gpus().items() if not gpu.is_host)
 
 
+def gpu_by_usual_name(name: str) -> str:
+    """The row that is meant by a card's name ('RTX PRO 6000', 'NVIDIA H200', '5090'); else `name` as it came.
+
+    It must be a row's name by letters and digits alone, or a part of the title of one row only.
+    """
+    table = _gpus()
+    part = _plain(name)
+    for row in table:
+        if part.removeprefix("nvidia").removeprefix("geforce") == _plain(row):
+            return row
+    titled = [row for row, gpu in table.items() if len(part) >= _LEAST_PART and part in _plain(gpu.title)]
+    return titled[0] if len(titled) == 1 else name
+
+
 def load_gpu(name: str, key: str = "gpu.name") -> GpuSpec:
     """A row of data/gpus.yaml. ConfigError naming `key`, with the nearest name, when there is none."""
     table = _gpus()
     if name in table:
         return table[name]
-    near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = [row for row in table if _plain(name) and _plain(name) in _plain(row)]
+    near = near or difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ConfigError(
         f"{key}: {name!r:.90} is not in the GPU table.{hint}\n"
-        f"Known: {', '.join(table)}. Add a row to specbench/data/gpus.yaml (total MiB as nvidia-smi shows)."
+        f"Known: {', '.join(table)}. Another: a row in specbench/data/gpus.yaml, "
+        "NAME: {title: …, total_mib: as nvidia-smi shows it}."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from specbench.budget.predict import predict
 from specbench.cli import app
 from specbench.errors import SpecbenchError
 from specbench.params import load_run
+from specbench.specs import by_usual_name, gpu_by_usual_name
 
 ROOT = Path(__file__).parent.parent
 ONE_STEP = (
@@ -101,6 +103,63 @@ def test_a_record_is_planned_like_its_params(tmp_path: Path) -> None:
     assert found["plan"]["predicted"]["state_slots"] == 40
 
 
+def test_one_request_is_singular_and_estimates_are_called_so() -> None:
+    kept = " ".join(f"--keep {kind}" for kind in ("ratio", "fraction", "state_dtype", "kv_dtype", "strategy", "radix"))
+    text = " ".join(plan(f"params/story/tp1-8.yaml --want running_requests=1 --keep draft_tokens {kept}").split())
+    assert ", 1 request, " in text and "1 requests" not in text
+    assert re.search(r"outside the pools \(by estimate \d+\.\d\d GiB, .* of it for graphs and a full prefill\)", text)
+
+
+def test_usual_names_of_model_and_card_do() -> None:
+    """And the draft of a quantized checkpoint is its original's."""
+    kept = " ".join(f"--keep {kind}" for kind in ("slots", "ratio", "state_dtype", "kv_dtype", "draft_tokens"))
+    found = document(
+        f"--model qwen3.6-27b-fp8 --gpu 'RTX PRO 6000' --algorithm DFLASH --want running_requests=1 {kept}"
+    )
+    command = found["plan"]["shell"]
+    assert "--model-path Qwen/Qwen3.6-27B-FP8 " in command
+    assert "--speculative-draft-model-path z-lab/Qwen3.6-27B-DFlash" in command
+    assert any("Qwen/Qwen3.6-27B-FP8, the shipped one of that name" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        ("DeepSeek-V3", "deepseek-ai/DeepSeek-V3"),  # not V3.2
+        ("deepseek_v3.2", "deepseek-ai/DeepSeek-V3.2"),
+        ("gpt-oss-20b", "openai/gpt-oss-20b"),
+        ("gpt-oss", "gpt-oss"),  # two have it in their names: told, not guessed
+        ("somebody/DeepSeek-V3", "somebody/DeepSeek-V3"),  # another's checkpoint of that name is another
+    ],
+)
+def test_a_model_without_its_organisation(given: str, model: str) -> None:
+    assert by_usual_name(given) == model
+
+
+def test_a_folder_comes_before_the_shipped_model_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt-oss-20b").mkdir()
+    assert by_usual_name("gpt-oss-20b") == "gpt-oss-20b"
+
+
+@pytest.mark.parametrize(
+    ("given", "row"),
+    [
+        ("RTX PRO 6000", "rtx-pro-6000"),
+        ("NVIDIA GeForce RTX 5090", "rtx-5090"),
+        ("5090", "rtx-5090"),
+        ("H100", "h100"),  # a row's own name, though H100 NVL has it too
+        ("A100 80GB", "a100-80"),
+        ("A100", "A100"),  # of 40 or 80 GB?
+        ("6000", "6000"),  # RTX PRO 6000, RTX 6000 Ada, A6000
+        ("-", "-"),
+        ("h2000", "h2000"),
+    ],
+)
+def test_a_card_by_its_usual_name(given: str, row: str) -> None:
+    assert gpu_by_usual_name(given) == row
+
+
 def test_strict_is_for_scripts() -> None:
     kept = " ".join(f"--keep {kind}" for kind in ("fraction", "ratio", "kv_dtype", "draft_tokens", "strategy", "radix"))
     hopeless = f"params/story/tp1-8.yaml --want running_requests=2000 {kept}"
@@ -115,6 +174,20 @@ def test_strict_is_for_scripts() -> None:
         ("--model Qwen/Qwen3.6-27B", "no params file, and no --gpu", "--gpus 2"),
         ("--model Qwen/Qwen3.6-28B --gpu h200", "Did you mean 'Qwen/Qwen3.6-27B'", "hipped"),
         ("--model Qwen/Qwen3.6-27B --gpu h2000", "--gpu: 'h2000' is not in the GPU table. Did you mean", "Known:"),
+        ("--model Kimi-Linear --gpu h200", "mean 'moonshotai/Kimi-Linear-48B-A3B-Instruct'", "Instruct, and 67 more"),
+        ("--model LFM2 --gpu h200", "Did you mean 'LiquidAI/LFM2-1.2B'", "LiquidAI/LFM2-8B-A1B, and 65 more"),
+        ("--model Qwen/Qwen3.6-27B --gpu A100", "Did you mean 'a100-40' or 'a100-80'?", "total_mib"),
+        (
+            "--model nvidia/Qwen3.8-27B-NVFP4 --gpu h200 --algorithm DFLASH",
+            "--algorithm DFLASH: it needs a draft model, and none is shipped for nvidia/Qwen3.8-27B-NVFP4.",
+            "Give --draft: a folder with config.json, z-lab/Qwen3.5-DFlash-b16, ",
+        ),
+        (
+            "--model Qwen/Qwen3.6-27B --gpu h200 --algorithm EAGLE3",
+            "EAGLE3: it needs a draft model",
+            "Give --draft: a f",
+        ),
+        (f"{ONE_STEP.replace('32768', '32k')}", "got '32k' (text). Did you mean 32768?", "a whole number from 1"),
         ("--model Qwen/Qwen3.6-27B --gpu h200 --gpus 0", "--gpus: got 0", "1 or more"),
         (f"{ONE_STEP} --want context=1", "given twice", "Keep one"),
         (f"{ONE_STEP} --keep fractoin", "no such kind (did you mean 'fraction'?)", "Kinds: slots, ratio"),

@@ -164,6 +164,23 @@ def test_a_dry_run_says_what_would_be_skipped() -> None:
     assert "1 configuration is not started, by prediction: story-8. About 1.0 GPU minutes saved." in told
 
 
+def test_a_dry_run_of_recordings_says_what_the_pages_take(tmp_path: Path) -> None:
+    """17 replays of 2 s each, and pages: the sum of the runs is not the whole."""
+    arguments = [
+        "run",
+        str(ROOT / "params" / "demo.yaml"),
+        "--dry-run",
+        "--skip",
+        "refused",
+        "--out",
+        str(tmp_path / "x"),
+    ]
+    told = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).stdout
+    first = told.splitlines()[0]
+    assert first.startswith("demo: 17 configurations to run, no engine to start: about ")
+    assert ", of which its pages about " in first
+
+
 class Here(Executor):
     """Runs and pages in this process, one by one."""
 

@@ -154,8 +154,10 @@ def _sum(campaign: str, ahead: Outlook) -> str:
     kept = len(ahead.standings) - runs - len(ahead.bill.skipped)
     beside = f" ({counted(kept, 'other')} done or left as they are)" if kept else ""
     if not total.starts:
+        pages = f", of which its pages {_time(total.pages_s)}" if total.pages_s else ""
         return (
-            f"{campaign}: {counted(runs, 'configuration')} to run{beside}, no engine to start: {_time(total.total_s)}"
+            f"{campaign}: {counted(runs, 'configuration')} to run{beside}, no engine to start: "
+            f"{_time(total.total_s)}{pages}"
         )
     return (
         f"{campaign}: {counted(runs, 'configuration')} to run{beside}, {counted(total.starts, 'start')}: "

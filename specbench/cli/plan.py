@@ -39,13 +39,26 @@ def plan(
             "draft_tokens, strategy, radix.",
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="A shipped model, or a folder with config.json.")] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="The card, a row of the GPU table: rtx-pro-6000.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", help="A shipped model (the organisation may be left out), or a folder with config.json."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", help="The card, a row of specbench/data/gpus.yaml: rtx-pro-6000, h200, 5090, …"),
+    ] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", help="How many cards there are.")] = None,
     algorithm: Annotated[
         str | None, typer.Option("--algorithm", help="The speculative algorithm: DFLASH, NEXTN, … (as --want).")
     ] = None,
-    draft: Annotated[str | None, typer.Option("--draft", help="The draft model of the algorithm.")] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            "--draft", help="The draft model of the algorithm, where it needs one that is not shipped for the model."
+        ),
+    ] = None,
     version: Annotated[
         str | None, typer.Option("--version", help="The SGLang version; without PARAMS: 0.5.23.")
     ] = None,
@@ -112,7 +125,9 @@ def _from_file(params: Path, model: str | None, gpu: str | None, version: str | 
     from ..params import build_run, load_run
     from ..paths import resolve
     from ..records.record import RunRecord
+    from ..specs import by_usual_name, gpu_by_usual_name
 
+    model, gpu = (model and by_usual_name(model)), (gpu and gpu_by_usual_name(gpu))
     over = [("model", model), ("gpu.name", gpu), ("engine.version", version)]
     changes = [*(f'{key}="{value}"' for key, value in over if value is not None), *given]
     place = resolve(params, kind="params file or record")

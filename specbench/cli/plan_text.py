@@ -13,7 +13,7 @@ from rich.text import Text
 from ..planning.commands import difference, shell_line
 from ..planning.types import LEVELS, Answer, Plan, Size
 from ..planning.words import CERTAIN, at_most, cards, cautions, flags, headline, needs, of_size, prices, reached
-from ..units import format_gib
+from ..units import counted, format_gib
 
 _SHOWN_PLANS = 5
 _LEVELS = ("asked", "slots", "fraction")
@@ -118,7 +118,7 @@ def _figures(plan: Plan) -> str:
     limits, slack = plan.budget.limits, plan.budget.terms["slack"].bytes
     running, tokens = limits["running_requests"].value, limits["kv_tokens"].value
     parts = [
-        "" if running is None else f"{running.point:,} requests",
+        "" if running is None else counted(running.point, "request"),
         "" if tokens is None else f"{tokens.point:,} KV tokens",
         "" if slack is None else f"{format_gib(slack.point)} outside the pools",
     ]

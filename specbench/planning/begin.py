@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .. import speculative
@@ -11,10 +12,12 @@ from ..engines.sglang.sizing import VERSIONS_READ
 from ..engines.sglang.splitting import uneven
 from ..errors import ConfigError
 from ..params import Overrides, build_run
-from ..specs import known_models, load_gpu, load_model
+from ..specs import by_usual_name, gpu_by_usual_name, known_models, load_gpu, load_model
 
 NEWEST = VERSIONS_READ[-1]
 _NAME = "plan"
+#: What a quantized checkpoint's name has after its original's.
+_QUANTIZED = re.compile(r"-(fp8|nvfp4|mxfp4|awq|gptq|int4|int8|bf16)\b.*", re.IGNORECASE)
 
 
 def from_scratch(
@@ -30,12 +33,18 @@ def from_scratch(
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """On all of the cards, or as many of them as the model divides over; and notes of what was chosen.
 
-    ConfigError in two lines, as of a params file.
+    Model and card may have their usual names ('DeepSeek-V3', 'RTX PRO 6000'). ConfigError in two lines, as of a params
+    file.
     """
+    notes: list[str] = []
+    given, model, gpu = (model, gpu), by_usual_name(model), gpu_by_usual_name(gpu)
+    if model != given[0]:
+        notes.append(
+            f"model: {model}, the shipped one of that name; --model with the organisation or a folder: another"
+        )
     load_gpu(gpu, "--gpu")
     if gpus < 1:
         raise ConfigError(f"--gpus: got {gpus}.\nExpected how many cards there are: 1 or more.")
-    notes: list[str] = []
     name = speculative.canonical(algorithm)
     if name != "none":
         speculative.get(name)
@@ -58,6 +67,8 @@ def from_scratch(
     try:
         return build_run(sections, overrides, "options"), tuple(notes)
     except ConfigError as error:
+        if draft is None and str(error).startswith("options: speculative.draft_model_path:"):
+            raise ConfigError(_no_draft(name, model)) from error
         # From 0.5.10 to 0.5.13 `auto` is refused with speculation: the strategy that the engine names is stated.
         if "mamba_radix_cache_strategy" not in str(error):
             raise
@@ -67,9 +78,19 @@ def from_scratch(
 
 
 def _own_draft(model: str) -> str | None:
-    wanted = f"/{model.rpartition('/')[2]}-DFlash".lower()
-    found = [name for name in known_models() if name.lower().endswith(wanted)]
+    """A quantized checkpoint has its original's: the draft reads hidden states, which have the same shape."""
+    name = model.rstrip("/").rpartition("/")[2]
+    wanted = {f"/{each}-DFlash".lower() for each in (name, _QUANTIZED.sub("", name))}
+    found = [name for name in known_models() if any(name.lower().endswith(each) for each in wanted)]
     return found[0] if len(found) == 1 else None
+
+
+def _no_draft(algorithm: str, model: str) -> str:
+    shipped = [name for name in known_models() if algorithm.lower() in name.lower()]
+    return (
+        f"--algorithm {algorithm}: it needs a draft model, and none is shipped for {model}.\n"
+        f"Give --draft: a folder with config.json{''.join(f', {name}' for name in shipped)}."
+    )
 
 
 def _ranks(sections: dict[str, Any], gpus: int) -> int:

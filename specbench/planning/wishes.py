@@ -6,6 +6,7 @@ at the same moment, so the KV pool must hold running_requests × context tokens;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +25,7 @@ LEAST_SLACK_BYTES = 2 * GIB
 _MOST_REQUESTS = 100_000
 _MOST_TOKENS = 2**40
 _MOST_GIB = 4096.0
+_SHORT = re.compile(r"([1-9][0-9]{0,5})[kK]")  # 32k: 32,768 or 32,000
 
 #: Wish -> what it means, for messages and help.
 MEANINGS: Mapping[str, str] = {
@@ -141,8 +143,11 @@ def _count(most: int) -> Callable[[str, Any], int]:
     def read(name: str, value: Any) -> int:
         text = str(value).replace("_", "").replace(",", "")
         if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= most:
+            short = _SHORT.fullmatch(text)
+            meant = f" Did you mean {int(short[1]) * 1024}?" if short else ""
             raise ConfigError(
-                f"want {name}: got {shown(value)}.\nExpected a whole number from 1 to {most:,}: {MEANINGS[name]}."
+                f"want {name}: got {shown(value)}.{meant}\n"
+                f"Expected a whole number from 1 to {most:,}: {MEANINGS[name]}."
             )
         return int(text)
 

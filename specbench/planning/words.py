@@ -23,9 +23,9 @@ from .types import Answer, Most, Plan, Size
 from .wishes import LEAST_SLACK_BYTES
 
 _FIGURES: tuple[tuple[Limit, str], ...] = (
-    ("state_slots", "state slots"),
-    ("running_requests", "requests"),
-    ("kv_tokens", "KV tokens"),
+    ("state_slots", "state slot"),
+    ("running_requests", "request"),
+    ("kv_tokens", "KV token"),
 )
 #: What is said of a plan beside its figures.
 CERTAIN = {
@@ -109,11 +109,12 @@ def reached(budget: MemoryBudget) -> str:
     for name, noun in _FIGURES:
         value = budget.limits[name].value
         if value is not None:
-            parts.append(f"{spread(value)} {noun}")
+            one = value.is_exact and value.point == 1
+            parts.append(f"{spread(value)} {noun}{'' if one else 's'}")
     slack = budget.terms["slack"].bytes
     if slack is not None:
         taken = estimated_outside(budget)
-        of_it = "" if taken is None else f" (graphs and a full prefill take about {_about(taken)} of it)"
+        of_it = "" if taken is None else f" (by estimate {_about(taken)}, of it for graphs and a full prefill)"
         parts.append(f"{format_gib(slack.point)} of each card outside the pools{of_it}")
     return ", ".join(parts)
 
