@@ -20,13 +20,15 @@ CELL = 24_576
 
 def run(version: str, model: str = OSS, **changes: Any) -> RunConfig:
     memory = {"mem_fraction_static": 0.8, "max_running_requests": 32, "context_length": 32_768}
+    dp = changes.pop("dp", 1)
     return RunConfig.model_validate(
         {
             "name": "windows",
             "engine": {"version": version, "args": changes.pop("args", {})},
             "model": model,
-            "gpu": {"name": "h200"},
-            "speculative": {"algorithm": "none"},
+            "gpu": {"name": "h200", "count": dp},
+            "parallel": {"tp_size": dp, "dp_size": dp, "enable_dp_attention": dp > 1},
+            "speculative": changes.pop("speculative", {"algorithm": "none"}),
             "memory": memory | changes,
         }
     )
@@ -92,6 +94,44 @@ def test_without_a_prefix_cache_the_requests_bound_the_window_pool() -> None:
     # an older version does not know the cap; without a number of requests nothing bounds them
     assert tokens(measured(run("0.5.12", disable_radix_cache=True))) == 1_699_081
     assert tokens(measured(run("0.5.16", disable_radix_cache=True, max_running_requests=None))) == 1_699_081
+
+
+@pytest.mark.parametrize(
+    ("changes", "capped"),
+    [
+        # two requests for each of 32 are on their way: 32 × 257 + 64 × (127 + 1); a decode server prefills nothing
+        ({"args": {"disaggregation-mode": "decode"}}, 32 * 257 + 64 * 128),
+        ({"args": {"disaggregation-mode": "decode", "disaggregation-decode-extra-slots": 3}}, 32 * 257 + 3 * 128),
+        ({"args": {"disaggregation-mode": "decode"}, "max_running_requests": 40}, 40 * 257),
+        # NGRAM: 48 requests unless given, each verifies 12 tokens: 127 + 128 × 12 + 1, and two steps of 12
+        (
+            {"disable_radix_cache": True, "max_running_requests": None, "speculative": {"algorithm": "NGRAM"}},
+            48 * (1_664 + 24) + 16_384 + 1,
+        ),
+        # without overlap one step, one chunk; pages of 16: 127 + 1,536 + 16, 16 for the step
+        (
+            {
+                "disable_radix_cache": True,
+                "speculative": {"algorithm": "NGRAM"},
+                "args": {"speculative-ngram-max-bfs-breadth": 1},
+                "disable_overlap_schedule": True,
+                "page_size": 16,
+            },
+            32 * (1_679 + 16) + 8_192 + 16,
+        ),
+        # two ranks of data-parallel attention share the requests and the chunk: 16 × 257 + 2 × 4,096 + 1
+        ({"disable_radix_cache": True, "dp": 2}, 16 * 257 + 8_192 + 1),
+    ],
+)
+def test_what_bounds_the_window_pool(changes: dict[str, Any], capped: int) -> None:
+    assert measured(run("0.5.16", **changes)).details["window_tokens"].point == capped
+
+
+def test_an_unchunked_prefill_is_bounded_by_nothing() -> None:
+    """From 0.5.22; before, the engine counts the -1 that asks for it: 32 × 257 - 2 + 1."""
+    asked = {"disable_radix_cache": True, "chunked_prefill_size": -1}
+    assert measured(run("0.5.20", **asked)).details["window_tokens"].point == 32 * 257 - 1
+    assert tokens(measured(run("0.5.22", **asked))) == 1_699_081
 
 
 def test_a_pool_that_holds_no_window_is_refused() -> None:

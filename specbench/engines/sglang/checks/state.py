@@ -39,12 +39,11 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
 
 
-def _explicit_no_buffer(config: RunConfig, fixed_page: int | None) -> Iterator[Refusal]:
-    """`fixed_page`: what sparse attention makes of the pages."""
+def _explicit_no_buffer(config: RunConfig, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
+    """Of pages that sparse attention fixes `latent` speaks: there it is the strategy that has to change."""
     memory = config.memory
-    page = fixed_page or memory.page_size
-    if page not in (None, 1):
-        yield _pages_of_one(page)
+    if memory.page_size not in (None, 1) and fixed_page_size(target, rule) is None:
+        yield _pages_of_one(memory.page_size)
     if not memory.disable_overlap_schedule:
         yield Refusal(
             key="memory.disable_overlap_schedule",
@@ -118,7 +117,7 @@ def _strategy(config: RunConfig, version: str, rule: Rule, target: ModelSpec) ->
     if asked == "extra_buffer_lazy":
         yield from _lazy(config, version)
     if asked == "no_buffer" and not early:
-        yield from _explicit_no_buffer(config, fixed_page_size(target, rule))
+        yield from _explicit_no_buffer(config, rule, target)
 
 
 def _lazy(config: RunConfig, version: str) -> Iterator[Refusal]:
@@ -154,6 +153,8 @@ def _pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> It
     """From 0.5.14 `auto` that becomes no_buffer does not make pages of one token any more."""
     page = config.memory.page_size
     if config.memory.mamba_radix_cache_strategy != "auto" or page in (None, 1) or not at_least(version, "0.5.14"):
+        return
+    if fixed_page_size(target, rule) is not None:
         return
     if resolve_strategy(config, rule, True, version, target) == "no_buffer":
         yield _pages_of_one(page)

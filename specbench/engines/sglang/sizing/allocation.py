@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....terms import Term
+from ....versions import at_least
 from ..resolve import Settings
 from .cell import Cell, Slot
 from .contract import Pools
+from .decode_step import allocated
 from .rings import Rings, rings
 
 
@@ -140,10 +142,15 @@ def _rows(kind: str, count: int, each: int, what: str) -> Share:
 
 
 def _request_table(settings: Settings, pools: Pools) -> int:
-    """req_to_token: an int32 per request and position, with room for a step of speculation."""
-    extra = 4 + settings.shape.pool_width
-    if settings.shape.verify_width and settings.page_size > 1 and settings.rule.prefill_graphs_multimodal:
-        per_step = max(settings.shape.steps * settings.shape.topk, settings.shape.pool_width)
-        extra = max(extra, 2 * per_step + settings.page_size - 1)
+    """req_to_token: an int32 per request and position, with room for a step of speculation.
+
+    Pages need more: from 0.5.13 those of trees, from 0.5.16 all (get_req_to_token_extra_context_len).
+    """
+    extra, version, shape = 4 + settings.shape.pool_width, settings.rule.version, settings.shape
+    if shape.verify_width and settings.page_size > 1:
+        if at_least(version, "0.5.16"):
+            extra = max(extra, 2 * allocated(settings) + settings.page_size - 1)
+        elif at_least(version, "0.5.13") and shape.topk > 1:
+            extra = max(extra, 2 * allocated(settings))
     rows = (pools.requests or 0) + settings.rule.request_table_padding
     return rows * (settings.context_len + extra) * 4

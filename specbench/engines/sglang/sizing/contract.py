@@ -127,7 +127,6 @@ class Rule:
     overlap_with: tuple[str, ...]  # families of algorithms that run with overlap scheduling
     # default memory fraction
     speculative_reserve_mib: int
-    prefill_graphs_multimodal: bool
     graph_batch_capped: bool  # by max_running_requests
     small_card_generous: bool  # 4096 and 48 / 160 below 35 GiB
     # side tables

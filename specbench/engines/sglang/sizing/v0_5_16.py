@@ -1,4 +1,4 @@
-"""0.5.16: prefill graphs for multimodal models, which lower the default fraction; KDA keeps whole windows again."""
+"""0.5.16: KDA keeps whole convolution windows again. (Prefill graphs of multimodal models: `prefill_graphs`.)"""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from dataclasses import replace
 
 from . import v0_5_14
 
-RULE = replace(v0_5_14.RULE, version="0.5.16", prefill_graphs_multimodal=True, dedup_any_layout=False)
+RULE = replace(v0_5_14.RULE, version="0.5.16", dedup_any_layout=False)

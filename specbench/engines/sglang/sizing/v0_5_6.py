@@ -59,7 +59,6 @@ RULE = Rule(
     extra_buffer_always_four=False,
     overlap_with=("none",),
     speculative_reserve_mib=2048,
-    prefill_graphs_multimodal=False,
     graph_batch_capped=False,
     small_card_generous=False,
     request_table_padding=0,

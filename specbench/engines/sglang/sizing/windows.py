@@ -2,8 +2,8 @@
 
 That pool is a fixed share of the tokens of the other one (--swa-full-tokens-ratio). From 0.5.14 on, without a prefix
 cache and with a number of requests, it is as large as those requests can fill, and the rest goes to the other pool.
-Source: HybridSWAPoolConfigurator and SWAChunkCapPoolConfigurator of model_executor/pool_configurator.py;
-model_runner_kv_cache_mixin.py of 0.5.10, which sizes first and parts after.
+Source: HybridSWAPoolConfigurator, SWAChunkCapPoolConfigurator and compute_swa_request_cap (0.5.22) of
+model_executor/pool_configurator.py; model_runner_kv_cache_mixin.py of 0.5.10, which sizes first and parts after.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from ..given import server_args
 from ..resolve import Settings
 from .cell import Cell
 from .contract import Windows
+from .decode_step import allocated, allocated_without_overlap
+from .steps import share
 
 _FIRST = "0.5.10"
 _DEFAULT_RATIO = 0.8
@@ -56,23 +58,45 @@ def _cap(settings: Settings, cell: Cell) -> int | None:
     """Tokens that the asked requests can hold in that pool at worst, whole pages; None: by the ratio.
 
     Of each request the window, what was written since the last eviction, a page, and what a step allocates; beside
-    them the prefill chunks in flight.
+    them the prefill chunks in flight, or on the decode server of a pair the windows of requests that are on their way.
     """
-    memory, taken = settings.config.memory, settings.defaults
-    if memory.max_running_requests is None or settings.radix or not at_least(settings.rule.version, "0.5.14"):
+    version, requests = settings.rule.version, settings.requests
+    if requests is None or settings.radix or not at_least(version, "0.5.14"):
         return None
-    chunk = memory.chunked_prefill_size or (taken.chunked_prefill_size if taken is not None else None)
-    if chunk is None or chunk <= 0:
+    chunk, decodes = _chunk(settings), server_args(settings.config).get("disaggregation_mode") == "decode"
+    if chunk is None or (chunk <= 0 and not decodes and at_least(version, "0.5.22")):
         return None
     page, width = settings.page_size, settings.shape.verify_width
     trailing = cell.window_tokens + _eviction(settings) * max(1, width) + page
     step = page
     if width:
-        step = max(settings.shape.steps * settings.shape.topk, settings.shape.pool_width)
-        step *= 2 if settings.overlap else 1
-    requests = memory.max_running_requests // settings.attention_dp
-    total = (trailing + step) * requests + (2 if settings.overlap else 1) * chunk + page
+        step = 2 * allocated(settings) if settings.overlap else allocated_without_overlap(settings)
+    total = (trailing + step) * (requests // settings.attention_dp)
+    if decodes:
+        total += (cell.window_tokens + page) * _on_their_way(settings)
+    else:
+        total += (2 if settings.overlap else 1) * chunk + page
     return -(-total // page) * page
+
+
+def _chunk(settings: Settings) -> int | None:
+    """Of a worker: ranks of data-parallel attention share a chunk. None: a host, where none is given."""
+    if settings.defaults is not None:
+        return settings.defaults.chunk_of_worker
+    given = settings.config.memory.chunked_prefill_size
+    return given if given is None or given <= 0 else given // settings.attention_dp
+
+
+def _on_their_way(settings: Settings) -> int:
+    """Requests that a decode server receives beside those that run: two for each of at most 32, unless it is told."""
+    given = server_args(settings.config).get("disaggregation_decode_extra_slots")
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    asked, workers = settings.config.memory.max_running_requests, settings.config.parallel.dp_size
+    if asked is None:
+        return 0
+    each = share(settings.rule, asked, workers)
+    return 2 * each if each <= 32 else 0
 
 
 def _eviction(settings: Settings) -> int:
