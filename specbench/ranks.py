@@ -24,7 +24,7 @@ _UNSURE = frozenset({"mixer", "mamba", "conv"})
 HEAD_ON_EVERY_STAGE = frozenset(
     {
         *("LlamaForCausalLM", "Qwen3MoeForCausalLM", "MixtralForCausalLM", "Qwen3NextForCausalLM"),
-        *("JetNemotronForCausalLM", "GraniteMoeHybridForCausalLM"),
+        *("JetNemotronForCausalLM", "GraniteMoeHybridForCausalLM", "GptOssForCausalLM"),
     }
 )
 

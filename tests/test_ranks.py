@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench.ranks import even_stages, of_attention_ranks, of_stage
+from specbench.ranks import HEAD_ON_EVERY_STAGE, even_stages, of_attention_ranks, of_stage
 from specbench.specs import load_model
 from specbench.units import GIB
 from specbench.weights import Part, RotaryTable, Tensor
@@ -72,6 +72,15 @@ def test_a_stage_of_latent_attention_has_the_copies_of_its_layers() -> None:
     stages = [sum(sizes(list(of_stage(parts, (30, 31), n, head_everywhere=False)))) for n in (0, 1)]
     table = next(part.bytes for part in parts if isinstance(part, RotaryTable))
     assert sum(stages) == sum(sizes(parts)) + table
+
+
+def test_the_head_of_gpt_oss_is_on_every_stage() -> None:
+    """models/gpt_oss.py makes it on any rank: two stages have 201,088 × 2,880 × 2 B more than one, and a table."""
+    model = load_model("openai/gpt-oss-20b")
+    parts, everywhere = tuple(model.tensors(1)), model.architecture in HEAD_ON_EVERY_STAGE
+    stages = [sum(sizes(list(of_stage(parts, (12, 12), n, head_everywhere=everywhere)))) for n in (0, 1)]
+    table = next(part.bytes for part in parts if isinstance(part, RotaryTable))
+    assert sum(stages) - sum(sizes(parts)) == 1_158_266_880 + table
 
 
 def test_the_heaviest_stage_counts() -> None:

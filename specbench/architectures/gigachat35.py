@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import SpecError
 from ..hf import HfConfig
 from ..layers import Layer
 from ..weights import Part
-from . import latent, qwen3_5
+from . import kinds, latent, qwen3_5
 from .contract import Architecture
 
 _FULL = ("attention", "full_attention")
@@ -38,14 +37,7 @@ def _full(config: HfConfig) -> tuple[bool, ...]:
     if config.data.get("layer_types") is None:
         listed = config.integers("full_attention_layers") if config.data.get("full_attention_layers") else ()
         return tuple(i in {n % number for n in listed} for i in range(number))
-    kinds = config.texts("layer_types")
-    unknown = sorted(set(kinds) - {*_FULL, "linear_attention"})
-    if unknown or len(kinds) != number:
-        raise SpecError(
-            f"{config.where}layer_types: {len(kinds)} entries, unknown kinds {unknown or 'none'}.\n"
-            f"Expected {number} entries of {', '.join(_FULL)}, linear_attention."
-        )
-    return tuple(kind in _FULL for kind in kinds)
+    return kinds.by_type(config, {**dict.fromkeys(_FULL, True), "linear_attention": False})
 
 
 ARCHITECTURE = Architecture(

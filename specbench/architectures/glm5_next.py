@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import SpecError
 from ..hf import HfConfig
 from ..layers import KimiDelta, Layer
 from ..weights import Part
-from . import latent
+from . import kinds, latent
 from .contract import Architecture
 
 _PERIOD = 4
@@ -64,14 +63,7 @@ def _linear(decoder: HfConfig) -> tuple[bool, ...]:
         return tuple(i in listed for i in range(number))
     if decoder.data.get("layer_types") is None:
         return tuple(i % _PERIOD != _PERIOD - 1 for i in range(number))
-    kinds = decoder.texts("layer_types")
-    unknown = sorted(set(kinds) - {*_FULL_KINDS, "linear_attention"})
-    if unknown or len(kinds) != number:
-        raise SpecError(
-            f"{decoder.where}layer_types: {len(kinds)} entries, unknown kinds {unknown or 'none'}.\n"
-            f"Expected {number} entries of linear_attention, {', '.join(_FULL_KINDS)}."
-        )
-    return tuple(kind == "linear_attention" for kind in kinds)
+    return kinds.by_type(decoder, {"linear_attention": True, **dict.fromkeys(_FULL_KINDS, False)})
 
 
 ARCHITECTURE = Architecture(

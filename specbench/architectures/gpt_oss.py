@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import SpecError
 from ..hf import HfConfig
 from ..layers import FullAttention, Layer, SlidingWindow
 from ..weights import Doubt, Part
-from . import blocks
+from . import blocks, kinds
 from .contract import Architecture
 
 #: Triton's kernels for Hopper lay MXFP4 values out anew, keep a second set of scales, and leave holes where the first
@@ -25,7 +24,6 @@ def text(config: HfConfig) -> HfConfig:
 
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    number, kinds = config.layers("num_hidden_layers"), config.texts("layer_types")
     dim, heads = config.integer("head_dim"), config.integer("num_key_value_heads")
     known: dict[str, Layer] = {
         "full_attention": FullAttention(kv_heads=heads, head_dim=dim, v_head_dim=dim),
@@ -33,13 +31,7 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
             kv_heads=heads, head_dim=dim, v_head_dim=dim, window_tokens=config.integer("sliding_window") - 1
         ),
     }
-    unknown = sorted(set(kinds) - set(known))
-    if unknown or len(kinds) != number:
-        raise SpecError(
-            f"{config.where}layer_types: {len(kinds)} entries, unknown kinds {unknown or 'none'}.\n"
-            f"Expected {number} entries of {', '.join(known)}."
-        )
-    return tuple(known[kind] for kind in kinds)
+    return kinds.by_type(config, known)
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..errors import SpecError
 from ..hf import HfConfig
 from ..layers import FullAttention, GatedDeltaNet, Layer
 from ..weights import Part, RotaryTable
-from . import blocks
+from . import blocks, kinds
 from .contract import Architecture
 
 
@@ -38,20 +37,10 @@ def gated_delta_net(decoder: HfConfig) -> GatedDeltaNet:
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     decoder = text(config)
-    number = decoder.layers("num_hidden_layers")
-    if decoder.data.get("layer_types") is not None:
-        kinds = decoder.texts("layer_types")
-    else:
-        interval = decoder.integer("full_attention_interval")
-        kinds = tuple("full_attention" if (i + 1) % interval == 0 else "linear_attention" for i in range(number))
-    known: dict[str, Layer] = {"full_attention": full_attention(decoder), "linear_attention": gated_delta_net(decoder)}
-    unknown = sorted(set(kinds) - set(known))
-    if unknown or len(kinds) != number:
-        raise SpecError(
-            f"{decoder.where}layer_types: {len(kinds)} entries, unknown kinds {unknown or 'none'}.\n"
-            f"Expected {number} entries of {', '.join(known)}."
-        )
-    return tuple(known[kind] for kind in kinds)
+    full, linear = full_attention(decoder), gated_delta_net(decoder)
+    if decoder.data.get("layer_types") is None:
+        return kinds.by_interval(decoder, linear, full)
+    return kinds.by_type(decoder, {"full_attention": full, "linear_attention": linear})
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:

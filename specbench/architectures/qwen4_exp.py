@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..errors import SpecError
 from ..hf import HfConfig
 from ..layers import FullAttention, GatedDeltaNet, IndexedAttention, Layer
 from ..layers.side import SideState
 from ..weights import Part
-from . import blocks, qwen3_5
+from . import blocks, kinds, qwen3_5
 from .contract import Architecture
 
 _FULL = ("full_attention", "qwen_sparse_attention", "indexed_attention")
@@ -26,20 +25,10 @@ text = qwen3_5.text
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     decoder = text(config)
-    number = decoder.layers("num_hidden_layers")
-    if decoder.data.get("layer_types") is not None:
-        kinds = decoder.texts("layer_types")
-    else:
-        interval = decoder.integer("full_attention_interval")
-        kinds = tuple(_FULL[0] if (i + 1) % interval == 0 else "linear_attention" for i in range(number))
-    unknown = sorted(set(kinds) - {*_FULL, "linear_attention"})
-    if unknown or len(kinds) != number:
-        raise SpecError(
-            f"{decoder.where}layer_types: {len(kinds)} entries, unknown kinds {unknown or 'none'}.\n"
-            f"Expected {number} entries of {', '.join(_FULL)}, linear_attention."
-        )
     linear, full = qwen3_5.gated_delta_net(decoder), full_attention(decoder)
-    return tuple(full if kind in _FULL else linear for kind in kinds)
+    if decoder.data.get("layer_types") is None:
+        return kinds.by_interval(decoder, linear, full)
+    return kinds.by_type(decoder, {**dict.fromkeys(_FULL, full), "linear_attention": linear})
 
 
 def full_attention(decoder: HfConfig) -> FullAttention:
