@@ -10,7 +10,7 @@ from typing import Any
 
 from .errors import SpecError
 
-MOST_LAYERS = 4_096
+MOST_LAYERS = 1_024
 _MOST_BYTES = 16_000_000
 
 
@@ -40,6 +40,21 @@ class HfConfig:
 
     def layers_or(self, key: str, default: int) -> int:
         return self.integer_or(key, default, most=MOST_LAYERS)
+
+    def share(self, key: str, of: str) -> int:
+        """A required number divided by another, rounded down: a head's width, of `hidden_size` over its heads."""
+        whole, parts = self.integer(key), self.integer(of)
+        if parts > whole:
+            raise SpecError(
+                f"{self.where}{of}: got {parts:,}, more than {key} ({whole:,}), which they share.\n"
+                "Correct the config.json."
+            )
+        return whole // parts
+
+    def head_width(self) -> int:
+        """`head_dim`, else what each of the attention heads has of `hidden_size`."""
+        given = self.data.get("head_dim") is not None
+        return self.integer("head_dim") if given else self.share("hidden_size", "num_attention_heads")
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.data.get(key, default)

@@ -82,12 +82,12 @@ class ModelSpec:
     @property
     def attention_layers(self) -> tuple[KvLayer, ...]:
         """The layers that keep KV."""
-        return tuple(part for part in parts(self.layers) if isinstance(part, KvLayer))
+        return _attention_layers(self)
 
     @property
     def state_layers(self) -> tuple[StateLayer, ...]:
         """The layers that keep a state per request."""
-        return tuple(part for part in parts(self.layers) if isinstance(part, StateLayer))
+        return _state_layers(self)
 
     @property
     def side_state(self) -> SideState | None:
@@ -413,6 +413,16 @@ def _context_len(text: HfConfig) -> int:
     if "original_max_position_embeddings" in scaling.data or scaling.text_or("rope_type", "") == "llama3":
         factor = 1.0
     return int(factor * positions)
+
+
+@functools.lru_cache(maxsize=64)
+def _attention_layers(spec: ModelSpec) -> tuple[KvLayer, ...]:
+    return tuple(part for part in parts(spec.layers) if isinstance(part, KvLayer))
+
+
+@functools.lru_cache(maxsize=64)
+def _state_layers(spec: ModelSpec) -> tuple[StateLayer, ...]:
+    return tuple(part for part in parts(spec.layers) if isinstance(part, StateLayer))
 
 
 @functools.lru_cache(maxsize=256)

@@ -272,3 +272,35 @@ def test_a_scalar_and_metadata_are_no_mistake(tmp_path: Path) -> None:
     found = headers.read(tmp_path)
     assert found is not None
     assert found.tensors == (headers.Stored("a", "F32", 1, 4),)
+
+
+WHOLE = '"dtype":"U8","shape":[8],"data_offsets":[0,8]'
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (f'{{"a":{{{WHOLE}}},"b":{{{WHOLE}}}}}', "tensors of more than its 8 bytes"),  # both in the same bytes
+        (f'{{"a":{{{WHOLE}}},"a":{{{WHOLE}}}}}', "'a' stands in it twice"),
+        ('{"a":{"dtype":"U8","shape":[1],"data_offsets":[false,true]}}', "data_offsets [False, True]"),
+    ],
+)
+def test_headers_that_contradict_themselves(tmp_path: Path, header: str, message: str) -> None:
+    raw(tmp_path / "model.safetensors", header.encode(), room=8)
+    with pytest.raises(SpecError) as caught:
+        headers.read(tmp_path)
+    assert message in str(caught.value) and str(caught.value).count("\n") == 1
+
+
+def test_names_that_no_file_system_has_and_files_by_the_ten_thousand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / headers.INDEX).write_text(json.dumps({"weight_map": {"a": "x" * 10_000 + ".safetensors"}}))
+    with pytest.raises(SpecError, match=r"a \.safetensors file beside the index"):
+        headers.read(tmp_path)
+    (tmp_path / headers.INDEX).unlink()
+    monkeypatch.setattr(headers, "_MOST_FILES", 3)
+    for number in range(4):
+        write(tmp_path / f"{number}.safetensors", {f"a{number}": ("U8", (1,))})
+    with pytest.raises(SpecError, match=r"4 safetensors files\.\nExpected 3 at most"):
+        headers.read(tmp_path)

@@ -188,7 +188,7 @@ def test_strict_is_for_scripts() -> None:
             "Give --draft: a f",
         ),
         (f"{ONE_STEP.replace('32768', '32k')}", "got '32k' (text). Did you mean 32768?", "a whole number from 1"),
-        ("--model Qwen/Qwen3.6-27B --gpu h200 --gpus 0", "--gpus: got 0", "1 or more"),
+        ("--model Qwen/Qwen3.6-27B --gpu h200 --gpus 0", "--gpus: got 0", "1 to 1,024"),
         (f"{ONE_STEP} --want context=1", "given twice", "Keep one"),
         (f"{ONE_STEP} --keep fractoin", "no such kind (did you mean 'fraction'?)", "Kinds: slots, ratio"),
         (f"{ONE_STEP} --set parallel.tp_size=3 --set gpu.count=3", "do not divide over 3 ranks", "Allowed: 1, 2, 4"),

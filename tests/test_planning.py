@@ -13,6 +13,7 @@ from specbench.budget.predict import predict
 from specbench.errors import ConfigError
 from specbench.params import load_run
 from specbench.planning import changes, grid
+from specbench.planning.begin import from_scratch
 from specbench.planning.commands import difference, shell_line
 from specbench.planning.screen import Frame, Need, changed, estimated_outside, figures, frame
 from specbench.planning.search import certain, lacking, plan
@@ -338,3 +339,37 @@ def test_tokens_that_are_needed() -> None:
     assert parse(["slack_gib=3.5"]).slack_bytes == 3_758_096_384
     words = parse(["running_requests=8", "context=32768", "state_dtype=float32"]).words
     assert words == "8 requests at once, each of 32,768 tokens (262,144 KV tokens together); state stays float32"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "wished", "flags"),
+    [
+        # a chain of 9 tokens of the EAGLE family is 8 steps; the engine takes all three or none
+        ("NEXTN", 9, {"num_draft_tokens": 9, "num_steps": 8, "eagle_topk": 1}),
+        ("NEXTN", 4, {"num_draft_tokens": None, "num_steps": None, "eagle_topk": None}),  # 4 by default
+        ("DFLASH", 24, {"num_draft_tokens": 24, "num_steps": None, "eagle_topk": None}),  # the draft's block is 16
+        ("DFLASH", 16, {"num_draft_tokens": None, "num_steps": None, "eagle_topk": None}),
+    ],
+)
+def test_the_least_draft_tokens_are_set_where_the_engine_would_draft_fewer(
+    algorithm: str, wished: int, flags: dict[str, int | None]
+) -> None:
+    config, _ = from_scratch(model="Qwen/Qwen3.6-27B", gpu="h200", algorithm=algorithm)
+    found = with_wishes(config, Wishes(draft_tokens=wished)).speculative
+    assert {name: getattr(found, name) for name in flags} == flags
+
+
+def test_what_is_no_number_of_cards_or_kind_is_told() -> None:
+    config = load_run("params/story/tp1-8.yaml")
+    for gpus in (0, -1, 10**12, True):
+        with pytest.raises(ConfigError, match=r"--gpus: got .*\n.*1 to 1,024"):
+            plan(config, {}, gpus=gpus)
+    with pytest.raises(ConfigError, match=r"--keep 'everything' \(text\): no such kind"):
+        plan(config, {}, keep=["everything"])
+    with pytest.raises(ConfigError, match=r"draft_model_path: got ''"):
+        plan(config, {}, draft="")
+    with pytest.raises(ConfigError, match=r"draft_model_path: got ''"):
+        from_scratch(model="Qwen/Qwen3.6-27B", gpu="h200", algorithm="DFLASH", draft="")
+    with pytest.raises(ConfigError, match=r"want running_requests: got '9"):
+        parse(["running_requests=" + "9" * 5_000])
+    assert parse(["context=32_768"]).context == 32_768

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +246,44 @@ def test_lists(listed: matching.Listed, module: str, expected: bool) -> None:
     assert (module in listed) is expected
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+b", "(", "x" * 3_000])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(a+)+b", "(a|a)*b", "(?:a?){40}b", "((a)b)*c", "(", "x" * 3_000),
+        *(".*" * 8 + "x", ".+" * 5 + "x", ".{0,60}" * 5 + "x", ".?" * 30 + "x", "a{99999999999999999999}"),
+    ],
+)
 def test_an_expression_that_may_take_for_ever_is_refused(pattern: str) -> None:
-    with pytest.raises(SpecError, match=r"is no regular expression that is matched here"):
+    with pytest.raises(SpecError, match=r"is no regular expression that is matched here") as caught:
         matching.RegexesOrEnds([f"re:{pattern}"])
+    assert str(caught.value).count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "module"),
+    [
+        (r"model\.layers\.\d+\.mlp\.experts\.\d+\..*", "model.layers.3.mlp.experts.17.up_proj"),
+        (r".*\.(q|k|v)_proj$", "model.layers.0.self_attn.q_proj"),
+        (r"(?:model\.)?layers\.[0-9*+]+\.mlp", "layers.12.mlp"),
+        (r"(?:la)+yers", "layers"),
+    ],
+)
+def test_expressions_of_real_checkpoints_are_matched(pattern: str, module: str) -> None:
+    assert matching.compiled(pattern).match(module)
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries", "what"),
+    [
+        (matching.Substrings, (f"m{number}" for number in range(5_001)), "a list of parts of names"),
+        (matching.Globs, (f"m{number}*" for number in range(2_001)), "a list of modules with stars"),
+        (matching.RegexesOrEnds, (f"re:m{number}" for number in range(2_001)), "a list of expressions"),
+        (matching.Paths, (f"m{number}" for number in range(200_001)), "a list of modules"),
+    ],
+)
+def test_lists_by_the_thousand_are_refused(kind: type[matching.Listed], entries: Iterable[str], what: str) -> None:
+    with pytest.raises(SpecError, match=rf"{what} has [\d,]+ entries; expected [\d,]+ at most"):
+        kind(entries)
 
 
 def test_a_list_of_too_many_stars_is_refused() -> None:

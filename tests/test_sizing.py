@@ -19,6 +19,8 @@ from specbench.budget_types import MemoryBudget
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.sizing import RULES, caveat, rule_for, rule_version
 from specbench.engines.sglang.sizing.cell import stage_layers
+from specbench.engines.sglang.sizing.contract import Demand
+from specbench.engines.sglang.sizing.span import span
 from specbench.errors import ConfigError, SpecError
 from specbench.specs import load_model
 from specbench.units import GIB, Interval
@@ -609,3 +611,47 @@ def test_every_rule_is_complete() -> None:
         found = predict(case, model, pre_bytes=Interval.exact(100 * GIB), post_bytes=Interval.exact(48 * GIB))
         assert found.verdict == "serves"
         assert found.rule.startswith(f"sglang {version} (era")
+
+
+@pytest.mark.parametrize(
+    ("version", "context", "verdict", "input_tokens"),
+    [
+        # up to 0.5.13 a worker asserts min(context, tokens) - 6 > 0, from 0.5.14 on min(context, tokens) - 1 > 0
+        ("0.5.13", 6, "refused", None),
+        ("0.5.13", 7, "serves", 1),
+        ("0.5.14", 1, "refused", None),
+        ("0.5.14", 6, "serves", 0),
+        ("0.5.14", 8, "serves", 2),
+    ],
+)
+def test_a_context_without_room_for_an_input(
+    version: str, context: int, verdict: str, input_tokens: int | None
+) -> None:
+    found = predict(config(version, speculative={}, context_length=context, max_running_requests=4))
+    value = found.limits["max_input_tokens"].value
+    assert (found.verdict, None if value is None else value.point) == (verdict, input_tokens)
+    told = [text for text in found.warnings if "takes no request" in text]
+    assert len(told) == (input_tokens is not None and input_tokens < 2)  # an input is shorter than the limit
+    if verdict == "refused":
+        assert found.engine_error == "AssertionError: Memory pool size is too small"
+        assert found.reason == f"A context of {context} token{'' if context == 1 else 's'} has no room for any request."
+
+
+def test_slot_steps_are_looked_for_among_figures_that_no_card_has() -> None:
+    """Above 2**22 GiB neighbouring numbers are more than half a byte apart: the search has to end all the same."""
+    demand = Demand(
+        slot_bytes=SLOT,
+        cell_bytes=CELL,
+        draft_tokens=0,
+        slots_per_request=3,
+        requests=8,
+        attention_dp=1,
+        explicit_slots=None,
+        radix=True,
+        ratio=0.9,
+        max_total_tokens=None,
+        page_size=1,
+        context_len=4096,
+    )
+    found = span(rule_for("0.5.23"), demand, -1.7e10, -1.6e10, -1.6e10)
+    assert {solved.pools.refusal for solved in found.all} == {"no_state"}

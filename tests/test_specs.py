@@ -116,6 +116,22 @@ def test_a_mistake_names_file_and_key(
     assert "config.json" in str(caught.value)
 
 
+@pytest.mark.parametrize("model", ["LiquidAI/LFM2-1.2B", "ibm-granite/granite-4.0-h-1b", "Qwen/Qwen3-8B"])
+def test_more_heads_than_numbers_are_a_mistake(tmp_path: Path, model: str) -> None:
+    """A head of no width would be a token of no bytes."""
+    data = {**load_model(model).config.data, "hidden_size": 64, "num_attention_heads": 65}
+    (tmp_path / "config.json").write_text(json.dumps({key: data[key] for key in data if key != "head_dim"}))
+    with pytest.raises(SpecError, match=r"num_attention_heads: got 65, more than hidden_size \(64\).*\nCorrect"):
+        load_model(tmp_path)
+
+
+def test_an_architecture_that_is_not_known_is_a_short_message(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLN" * 9]}))
+    with pytest.raises(SpecError, match=r"is not known \(nearest: Qwen3") as caught:
+        load_model(tmp_path)
+    assert str(caught.value).count("\n") == 1 and len(str(caught.value)) < 600
+
+
 def test_without_layer_types_the_interval_decides(tmp_path: Path) -> None:
     write(tmp_path, {"layer_types": ...}, "text_config")
     spec = load_model(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from ..errors import SpecError
 from . import (
     bailing,
@@ -70,10 +72,19 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
+_MOST_NAMED = 4  # architectures in a message
+_LONGEST = 90  # characters of a name in it
+
+
 def architecture(name: str, where: str) -> Architecture:
     """The family of an architecture name. SpecError with the known names and the file to add."""
     if name in PENDING or name in NOT_SERVED:
         raise SpecError(f"{where}architectures: {why(name)}.\n{advice(name)}")
     if name not in ARCHITECTURES:
-        raise SpecError(f"{where}architectures: {name!r} is not known ({', '.join(ARCHITECTURES)}).\n{advice(None)}")
+        near = difflib.get_close_matches(name[:_LONGEST], ARCHITECTURES, n=_MOST_NAMED, cutoff=0.0)
+        more = len(ARCHITECTURES) - len(near)
+        raise SpecError(
+            f"{where}architectures: {name!r:.{_LONGEST}} is not known (nearest: {', '.join(near)}; {more} more).\n"
+            f"{advice(None)}"
+        )
     return ARCHITECTURES[name]

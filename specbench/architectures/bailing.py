@@ -98,7 +98,7 @@ def _full(decoder: HfConfig) -> LatentAttention:
 
 def _recurrent(decoder: HfConfig) -> StateLayer:
     heads = decoder.integer("num_attention_heads")
-    head_dim = decoder.integer_or("head_dim", decoder.integer("hidden_size") // heads)
+    head_dim = decoder.head_width()
     if _has_delta(decoder):
         return KimiDelta(heads=heads, head_dim=head_dim, kernel=decoder.integer("short_conv_kernel_size"))
     return LightningAttention(heads=heads, head_dim=head_dim, norm_groups=decoder.integer_or("group_norm_size", 1))

@@ -69,7 +69,7 @@ def _stack(decoder: HfConfig, sizes: blocks.Sizes, input_size: int | None = None
 
 def _layer(decoder: HfConfig) -> FullAttention:
     heads = decoder.integer("num_attention_heads")
-    head_dim = decoder.integer_or("head_dim", decoder.integer("hidden_size") // heads)
+    head_dim = decoder.head_width()
     return FullAttention(
         kv_heads=decoder.integer_or("num_key_value_heads", heads), head_dim=head_dim, v_head_dim=head_dim
     )

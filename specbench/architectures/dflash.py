@@ -21,7 +21,7 @@ def text(config: HfConfig) -> HfConfig:
 
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    head_dim = config.integer_or("head_dim", config.integer("hidden_size") // config.integer("num_attention_heads"))
+    head_dim = config.head_width()
     layer = FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
     return (layer,) * config.layers("num_hidden_layers")
 

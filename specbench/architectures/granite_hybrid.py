@@ -25,7 +25,7 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 
 def attention(config: HfConfig) -> FullAttention:
-    head_dim = config.integer("hidden_size") // config.integer("num_attention_heads")
+    head_dim = config.share("hidden_size", "num_attention_heads")
     return FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
 
 

@@ -35,8 +35,7 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 
 def attention(config: HfConfig) -> FullAttention:
-    heads = config.integer("num_attention_heads")
-    head_dim = config.integer_or("head_dim", config.integer("hidden_size") // heads)
+    head_dim = config.head_width()
     return FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
 
 

@@ -47,7 +47,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
         linear = isinstance(layer, LightningAttention)
         yield from (_linear_tensors if linear else _softmax_tensors)(here, config)
         if not table and config.flag("lightning_use_rope" if linear else "attn_use_rope", True):
-            yield blocks.rotary(config, _head_dim(config))
+            yield blocks.rotary(config, config.head_width())
             table = True
         yield from blocks.mlp(here, config.integer("intermediate_size"))
         yield from blocks.norms(here, 2)
@@ -56,12 +56,8 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
         yield from blocks.head(sizes, config.integer("vocab_size"))
 
 
-def _head_dim(config: HfConfig) -> int:
-    return config.integer_or("head_dim", config.integer("hidden_size") // config.integer("num_attention_heads"))
-
-
 def _softmax(config: HfConfig) -> FullAttention:
-    head_dim = _head_dim(config)
+    head_dim = config.head_width()
     return FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
 
 
@@ -74,7 +70,7 @@ def _lightning(config: HfConfig) -> LightningAttention:
             f"{config.where}lightning_nkv: {keys} heads of keys for {heads} of queries.\n"
             "SGLang serves as many of both only."
         )
-    return LightningAttention(heads=heads, head_dim=config.integer_or("lightning_head_dim", _head_dim(config)))
+    return LightningAttention(heads=heads, head_dim=config.integer_or("lightning_head_dim", config.head_width()))
 
 
 def _softmax_tensors(sizes: blocks.Sizes, config: HfConfig) -> Iterator[Part]:

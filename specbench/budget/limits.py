@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..budget_types import PredictedLimit
 from ..engines.sglang.resolve import Settings
 from ..engines.sglang.sizing.contract import Demand, Pools
+from ..engines.sglang.sizing.steps import BESIDE_INPUT
 from ..lanes import least, most
 from ..terms import Limit
 from ..units import GIB, Interval
@@ -28,7 +29,9 @@ def kv_tokens(pools: Pools) -> int | None:
 
 def max_input_tokens(wanted: Demand) -> Callable[[Pools], int | None]:
     def longest(pools: Pools) -> int | None:
-        return least(wanted.context_len, pools.tokens) - 6 if pools.allocated and pools.tokens else None
+        if not pools.allocated or not pools.tokens or pools.refusal == "pool_too_short":
+            return None
+        return least(wanted.context_len, pools.tokens) - BESIDE_INPUT
 
     return longest
 

@@ -8,11 +8,13 @@ from ..engines.sglang import arguments, families, faults, verify_mask
 from ..engines.sglang.given import switched_on
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
+from ..engines.sglang.sizing.steps import BESIDE_INPUT
 from ..layers import FullAttention, LatentAttention
 from ..specs import model_source
 from ..terms import Verdict
-from ..units import GIB, Interval, format_gib
+from ..units import GIB, Interval, counted, format_gib
 from .case import Case
+from .limits import max_input_tokens
 
 #: Free memory falls by more than the weights: workspaces, and figures read a little earlier or later (offsets.yaml).
 _BESIDE_WEIGHTS_BYTES = GIB // 5
@@ -48,7 +50,9 @@ def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None)
         case "not_enough_memory" | "no_room":
             return f"Nothing remains for KV tokens: {left}{taken}."
         case "pool_too_short":
-            return f"{pools.tokens} KV tokens are too few for any request: {left}{taken}."
+            if case.demand.context_len <= (pools.tokens or 0):
+                return f"A context of {counted(case.demand.context_len, 'token')} has no room for any request."
+            return f"{counted(pools.tokens or 0, 'KV token')} are too few for any request: {left}{taken}."
         case "window_too_small":
             return f"{pools.window_tokens} tokens in the sliding-window layers hold no request's window: {left}."
         case "window_cap_too_large":
@@ -168,6 +172,18 @@ def _bounds(value: Interval) -> tuple[int, int, int]:
     return value.low, value.point, value.high
 
 
+def _no_input(case: Case) -> str | None:
+    pools = case.span.point.pools
+    longest = max_input_tokens(case.demand)(pools)
+    if longest is None or longest > 1:  # an input is shorter than that, and not empty
+        return None
+    held = min(case.demand.context_len, pools.tokens or 0)
+    return (
+        f"the server starts and takes no request: one can have {counted(held, 'token')}, of which {BESIDE_INPUT} are "
+        "kept beside its input."
+    )
+
+
 def _fp8_by_checkpoint(case: Case) -> str | None:
     """Tokens of half the size that nobody set: a quantized checkpoint may ask for KV in fp8."""
     target = case.settings.target
@@ -192,6 +208,7 @@ def warnings(case: Case) -> tuple[str, ...]:
             found.append(f"{spec.name}: config.json is a reconstruction ({source['rests_on']}).")
     if switched_on(resolved.config.engine.env, "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
+    found.append(_no_input(case))
     found.append(_fp8_by_checkpoint(case))
     found.extend(_of_algorithm(case))
     found.append(_loaded_otherwise(case))

@@ -35,6 +35,7 @@ _MOST_FILES = 10_000
 _MOST_TENSORS = 2_000_000
 _MOST_VALUES = 2**50
 _SHOWN = 90
+_LONGEST_NAME = 255  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ def read(folder: Path) -> Checkpoint | None:
     SpecError for a file that is none, and for numbers that contradict each other.
     """
     names = _files(folder)
+    if len(names) > _MOST_FILES:
+        raise _wrong(folder.name, f"{len(names):,} safetensors files", f"{_MOST_FILES:,} at most")
     if not names or not all((folder / name).is_file() for name in names):
         return None
     found: dict[str, Stored] = {}
@@ -93,12 +96,16 @@ def _files(folder: Path) -> tuple[str, ...]:
         raise _wrong(INDEX, f"weight_map: {weights!r:.{_SHOWN}}", "tensors and the files that hold them")
     names = set()
     for name in weights.values():
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+        if not isinstance(name, str) or not _is_file_name(name):
             raise _wrong(INDEX, f"weight_map names {name!r:.{_SHOWN}}", "a .safetensors file beside the index")
         names.add(name)
-    if len(names) > _MOST_FILES:
-        raise _wrong(INDEX, f"{len(names):,} files", f"{_MOST_FILES:,} at most")
     return tuple(sorted(names))
+
+
+def _is_file_name(name: str) -> bool:
+    """Of a safetensors file in the same folder; longer ones no file system has."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    return Path(name).name == name and name.endswith(".safetensors") and size <= _LONGEST_NAME
 
 
 def _read(file: Path, most: int) -> bytes:
@@ -120,9 +127,14 @@ def _header(file: Path) -> Iterator[Stored]:
             text = opened.read(length)
     except OSError as error:
         raise _wrong(file.name, f"it cannot be read ({error.strerror})", "a readable file") from None
+    room, taken = size - 8 - length, 0
     for name, told in _json(file, text).items():
         if name != "__metadata__":
-            yield _stored(file, name, told, size - 8 - length)
+            stored = _stored(file, name, told, room)
+            taken += stored.bytes
+            if taken > room:
+                raise _wrong(file.name, f"tensors of more than its {room:,} bytes", "tensors beside each other")
+            yield stored
 
 
 def _stored(file: Path, name: str, told: Any, room: int) -> Stored:
@@ -139,15 +151,41 @@ def _stored(file: Path, name: str, told: Any, room: int) -> Stored:
         values *= count
     taken = -(-values * _BITS[dtype] // 8)
     first, end = offsets if isinstance(offsets, list) and len(offsets) == 2 else (None, None)
-    inside = isinstance(first, int) and isinstance(end, int) and 0 <= first <= end <= room and end - first == taken
+    inside = (
+        isinstance(first, int)
+        and isinstance(end, int)
+        and not isinstance(first, bool)
+        and not isinstance(end, bool)
+        and 0 <= first <= end <= room
+        and end - first == taken
+    )
     if not inside:
         raise _wrong(file.name, f"{where}: data_offsets {offsets!r:.60}", f"{taken:,} bytes within {room:,}")
     return Stored(name, dtype, values, taken)
 
 
+class _TwiceError(Exception):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _TwiceError(name)
+            seen.add(name)
+    return found
+
+
 def _json(file: Path, text: bytes) -> Mapping[str, Any]:
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_each_once)
+    except _TwiceError as error:
+        raise _wrong(file.name, f"{error.name!r:.{_SHOWN}} stands in it twice", "each name once") from None
     except (ValueError, RecursionError):  # no JSON, no UTF-8, nested too deeply, a number of thousands of digits
         raise _wrong(file.name, "no JSON where its header should be", "a safetensors file or index") from None
     if not isinstance(data, dict):

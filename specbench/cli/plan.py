@@ -93,7 +93,7 @@ def plan(
         config, notes = _from_options(model, gpu, gpus, version, draft, wishes, overrides or [])
     else:
         config, notes = _from_file(params, model, gpu, version, overrides or []), ()
-    answer = search(config, wishes, gpus=gpus, keep=_kinds(keep or []), draft=draft, notes=notes)
+    answer = search(config, wishes, gpus=gpus, keep=keep or [], draft=draft, notes=notes)
     if write is not None:
         _write(answer, write)
     if html is not None:
@@ -164,18 +164,6 @@ def _from_options(
         context=wishes.context,
         overrides=overrides,
     )
-
-
-def _kinds(given: list[str]) -> list[str]:
-    from ..configuration.explain import listed, near_miss, shown
-    from ..errors import ConfigError
-    from ..planning.changes import COSTS
-
-    known = [kind for kind in COSTS if kind not in ("requests", "context")]
-    for kind in given:
-        if kind not in known:
-            raise ConfigError(f"--keep {shown(kind)}: no such kind{near_miss(kind, known)}.\nKinds: {listed(known)}.")
-    return given
 
 
 def _write(answer: Answer, file: Path) -> None:

@@ -69,7 +69,7 @@ def _sizes(answer: Answer) -> Table:
     for size in answer.sizes:
         owned = "" if size.gpus <= answer.gpus else " *"
         if size.impossible is not None:
-            table.add_row(f"TP{size.tp_size}", f"[dim]{escape(size.impossible)}[/]", "", "", "", "")
+            table.add_row(f"TP{size.tp_size}", f"[dim]{escape(size.impossible)}[/]", "", "")
             continue
         first = next(iter(size.plans), None)
         by_level = {most.level: at_most(most) for most in size.most}

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pydantic import ValidationError
+
 from .. import speculative
 from ..configuration.config import RunConfig
-from ..configuration.explain import listed
+from ..configuration.explain import listed, problem_text
 from ..engines.sglang.sizing import VERSIONS_READ
 from ..engines.sglang.splitting import uneven
 from ..errors import ConfigError
 from ..params import Overrides, build_run
 from ..specs import by_usual_name, gpu_by_usual_name, known_models, load_gpu, load_model
+from .wishes import check_gpus
 
 NEWEST = VERSIONS_READ[-1]
 _NAME = "plan"
@@ -43,8 +46,7 @@ def from_scratch(
             f"model: {model}, the shipped one of that name; --model with the organisation or a folder: another"
         )
     load_gpu(gpu, "--gpu")
-    if gpus < 1:
-        raise ConfigError(f"--gpus: got {gpus}.\nExpected how many cards there are: 1 or more.")
+    check_gpus(gpus)
     name = speculative.canonical(algorithm)
     if name != "none":
         speculative.get(name)
@@ -99,7 +101,10 @@ def _ranks(sections: dict[str, Any], gpus: int) -> int:
     path = sections["speculative"].get("draft_model_path")
     draft = load_model(path) if path else None
     for ranks in range(gpus, 0, -1):
-        config = RunConfig.model_validate(sections | {"parallel": {"tp_size": ranks}})
+        try:
+            config = RunConfig.model_validate(sections | {"parallel": {"tp_size": ranks}})
+        except ValidationError as error:
+            raise ConfigError(problem_text(error.errors(include_url=False)[0], RunConfig, "options")) from None
         if uneven(config, target, draft) is None:
             return ranks
     raise ConfigError(

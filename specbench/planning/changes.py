@@ -7,16 +7,18 @@ Whether a change reaches anything is not said here: that is computed by `predict
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .. import speculative
 from ..configuration.config import RunConfig
+from ..configuration.explain import listed, near_miss, shown
 from ..engines.sglang.flags import kv_dtypes
 from ..engines.sglang.given import spelled
 from ..engines.sglang.resolve import DEFAULT_RATIO, Settings
 from ..engines.sglang.verify_mask import AVOIDED_BY
+from ..errors import ConfigError
 from ..versions import at_least
 
 Kind = Literal[
@@ -67,6 +69,18 @@ ASKED: frozenset[Kind] = frozenset({"requests", "context"})
 MENDS: frozenset[Kind] = frozenset({"graphs"})
 #: Kinds by which the output of the model may change.
 CHANGES_RESULTS: frozenset[Kind] = frozenset({"state_dtype", "kv_dtype"})
+
+#: What `--keep` may name.
+KEPT: tuple[Kind, ...] = tuple(kind for kind in COSTS if kind not in ASKED)
+
+
+def check_kinds(keep: Iterable[object]) -> None:
+    """ConfigError for what is no kind of change that can be left out."""
+    for kind in keep:
+        if kind not in KEPT:
+            near = near_miss(str(kind), KEPT)
+            raise ConfigError(f"--keep {shown(kind)}: no such kind{near}.\nKinds: {listed(KEPT)}.")
+
 
 RATIOS = (0.1, 0.25, 0.5, 0.9, 1.5, 2.5, 4.0, 8.0)
 FRACTIONS = tuple(hundredth / 100 for hundredth in range(5, 98))
@@ -158,13 +172,13 @@ def draft_widths(config: RunConfig, width: int | None, least: int = _FEWEST_DRAF
         change: dict[str, Any] = {"speculative.num_draft_tokens": fewer}
         if section.num_steps is not None and section.num_steps == width - 1:
             change["speculative.num_steps"] = fewer - 1  # the EAGLE family drafts a chain: width = steps + 1
-        elif _all_three_or_none(section.algorithm) and section.num_steps is None:
+        elif all_three_or_none(section.algorithm) and section.num_steps is None:
             change |= {"speculative.num_steps": fewer - 1, "speculative.eagle_topk": 1}
         note = f"{fewer} instead of {width} draft tokens: less scratch, shorter acceptance at most"
         yield Change("draft_tokens", change, note, fewer)
 
 
-def _all_three_or_none(algorithm: str) -> bool:
+def all_three_or_none(algorithm: str) -> bool:
     """Whether the engine takes steps, top-k and draft tokens together only."""
     name = speculative.canonical(algorithm)
     return name in speculative.ALGORITHMS and speculative.ALGORITHMS[name].family == "eagle"

@@ -19,7 +19,7 @@ from ..engines.sglang.splitting import uneven
 from ..errors import ConfigError, SpecbenchError
 from ..specs import load_model
 from ..units import format_gib
-from .changes import TP_SIZES, Change, Kind, fractions, slots, without_graphs
+from .changes import TP_SIZES, Change, Kind, check_kinds, fractions, slots, without_graphs
 from .costs import costs
 from .grid import Kinds, combinations, inner_changes, outer_changes
 from .screen import (
@@ -40,7 +40,7 @@ from .screen import (
 )
 from .types import Answer, Certainty, Failure, Most, Plan, Size
 from .wished import asking, on_ranks, with_wishes
-from .wishes import LEAST_SLACK_BYTES, Wishes, of_mapping
+from .wishes import LEAST_SLACK_BYTES, Wishes, check_gpus, of_mapping
 
 #: Plans of one number of ranks that are enough; the search of a size ends with them.
 MOST_PLANS = 8
@@ -53,7 +53,7 @@ def plan(
     want: Wishes | Mapping[str, Any],
     *,
     gpus: int | None = None,
-    keep: Iterable[str] = (),
+    keep: Iterable[str] | None = (),
     draft: str | None = None,
     notes: Iterable[str] = (),
     sizes: Iterable[int] = TP_SIZES,
@@ -65,10 +65,14 @@ def plan(
     ConfigError or SpecError (two lines) when the configuration cannot be sized at all, or the wishes contradict it.
     """
     wishes = want if isinstance(want, Wishes) else of_mapping(want)
+    kept = frozenset(keep or ())
+    check_kinds(kept)
     base = with_wishes(config, wishes, draft)
+    if gpus is not None:
+        check_gpus(gpus)
     there = config.gpu.count if gpus is None else gpus
     every = sorted({*sizes, config.parallel.tp_size})
-    found = tuple(_Search(on_ranks(base, tp), wishes, frozenset(keep)).size() for tp in every)
+    found = tuple(_Search(on_ranks(base, tp), wishes, kept).size() for tp in every)
     if all(size.impossible is not None for size in found):
         first = next(size for size in found if size.tp_size == config.parallel.tp_size)
         raise ConfigError(
@@ -340,7 +344,7 @@ class _Search:
 
     def nearest(self, each: int, known: Most) -> Most:
         """The most at once with everything that the wishes allow, where `each` are too many. `known`: of less."""
-        likely = _below(partial(self._reaches_at, "any"), each, known.requests)
+        likely = _below(partial(self._reaches_at, "any"), min(each, _MOST_REQUESTS + 1), known.requests)
         return self._most_of("any", likely, known.sure)
 
     def _most_of(self, level: str, likely: int, surely: int) -> Most:

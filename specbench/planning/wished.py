@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from pydantic import ValidationError
 
 from .. import speculative
 from ..configuration.config import RunConfig
-from ..configuration.explain import listed
+from ..configuration.explain import listed, problem_text
 from ..engines.sglang.given import allows_longer_context
-from ..errors import ConfigError
+from ..engines.sglang.resolve import settings
+from ..errors import ConfigError, SpecbenchError
 from ..specs import load_model
-from .changes import Change
+from .changes import Change, all_three_or_none
 from .screen import asked_of_server
 from .wishes import Wishes
 
@@ -36,12 +40,37 @@ def with_wishes(config: RunConfig, wishes: Wishes, draft: str | None = None) -> 
         changes["memory.kv_cache_dtype"] = wishes.kv_dtype
     if wishes.prefix_cache and config.memory.disable_radix_cache:
         changes["memory.disable_radix_cache"] = False
-    found = config.replace(changes)
-    width = found.speculative.num_draft_tokens
-    if wishes.draft_tokens is not None and width is not None and width < wishes.draft_tokens:
-        steps = {"speculative.num_steps": wishes.draft_tokens - 1} if found.speculative.num_steps is not None else {}
-        found = found.replace({"speculative.num_draft_tokens": wishes.draft_tokens} | steps)
+    found = _replaced(config, changes)
+    if wishes.draft_tokens is not None and (_width(found) or wishes.draft_tokens) < wishes.draft_tokens:
+        found = _replaced(found, _of_width(found, wishes.draft_tokens))
     return found
+
+
+def _width(config: RunConfig) -> int | None:
+    """Tokens verified per step, as given or else as the engine resolves them; None: they do not tell."""
+    given = config.speculative.num_draft_tokens
+    try:
+        return settings(config).shape.verify_width if given is None else given
+    except SpecbenchError:  # the search says why nothing is sized
+        return None
+
+
+def _of_width(config: RunConfig, width: int) -> dict[str, Any]:
+    """Drafts of so many tokens: a chain of the EAGLE family has a step less, and the engine wants all three."""
+    section = config.speculative
+    changes: dict[str, Any] = {"speculative.num_draft_tokens": width}
+    if section.eagle_topk in (None, 1) and (all_three_or_none(section.algorithm) or section.num_steps is not None):
+        changes |= {"speculative.num_steps": width - 1}
+    if all_three_or_none(section.algorithm) and section.eagle_topk is None:
+        changes |= {"speculative.eagle_topk": 1}
+    return changes
+
+
+def _replaced(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    try:
+        return config.replace(changes)
+    except ValidationError as error:
+        raise ConfigError(problem_text(error.errors(include_url=False)[0], RunConfig, "want")) from None
 
 
 def _refuse_impossible(config: RunConfig, wishes: Wishes) -> None:

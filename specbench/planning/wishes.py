@@ -26,6 +26,8 @@ _MOST_REQUESTS = 100_000
 _MOST_TOKENS = 2**40
 _MOST_GIB = 4096.0
 _SHORT = re.compile(r"([1-9][0-9]{0,5})[kK]")  # 32k: 32,768 or 32,000
+_MOST_DIGITS = 20
+_MOST_GPUS = 1024
 
 #: Wish -> what it means, for messages and help.
 MEANINGS: Mapping[str, str] = {
@@ -139,17 +141,25 @@ def _known() -> str:
     return f"Wishes: {listed(MEANINGS)}."
 
 
+def check_gpus(gpus: object) -> None:
+    """ConfigError unless it is a number of cards that one server may have."""
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= _MOST_GPUS:
+        raise ConfigError(f"--gpus: got {shown(gpus)}.\nExpected how many cards there are: 1 to {_MOST_GPUS:,}.")
+
+
 def _count(most: int) -> Callable[[str, Any], int]:
     def read(name: str, value: Any) -> int:
-        text = str(value).replace("_", "").replace(",", "")
-        if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= most:
-            short = _SHORT.fullmatch(text)
+        text = value.replace("_", "").replace(",", "") if isinstance(value, str) else value
+        if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+            text = int(text)
+        if isinstance(text, bool) or not isinstance(text, int) or not 1 <= text <= most:
+            short = _SHORT.fullmatch(text) if isinstance(text, str) else None
             meant = f" Did you mean {int(short[1]) * 1024}?" if short else ""
             raise ConfigError(
                 f"want {name}: got {shown(value)}.{meant}\n"
                 f"Expected a whole number from 1 to {most:,}: {MEANINGS[name]}."
             )
-        return int(text)
+        return text
 
     return read
 

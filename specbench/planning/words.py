@@ -80,9 +80,8 @@ def headline(answer: Answer) -> tuple[bool, str]:
         beyond = answer.beyond
         more = "no number of cards up to 8 does" if beyond is None else f"{cards(answer, _gpus(answer, beyond))} do"
         tried = sum(size.tried for size in answer.sizes if size.gpus <= answer.gpus)
-        return False, (
-            f"No. None of {counted(tried, 'candidate')} reaches {wishes.words} on {cards(answer, answer.gpus)}; {more}."
-        )
+        none = f"None of {counted(tried, 'candidate')}" if tried else "No candidate"
+        return False, f"No. {none} reaches {wishes.words} on {cards(answer, answer.gpus)}; {more}."
     where = f"{cards(answer, _gpus(answer, best))} (TP{best.tp_size})"
     if wishes.running_requests is None:
         running = best.budget.limits["running_requests"].value

@@ -5,6 +5,7 @@ Source: SGLang 0.5.16 and 0.5.23, layers/quantization/auto_round.py (get_layer_c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ class AutoRound:
     layout: str  # gptq or awq
     blocks: tuple[str, ...]  # prefixes that are quantized; none: everything but the head
     extra: Mapping[str, Any]
+    expressions: tuple[tuple[re.Pattern[str], dict[str, Any]], ...]  # those of `extra` that are no plain names
     method: str = "auto-round"
     fp8_kv_cache: bool = False
 
@@ -57,11 +59,9 @@ class AutoRound:
             for name, told in self.extra.items():
                 if isinstance(told, dict) and name.startswith(matching.spellings(module)):
                     yield told
-        for pattern, told in self.extra.items():
-            if isinstance(told, dict) and _SPECIAL & set(pattern):
-                wanted = matching.compiled(pattern)
-                if any(wanted.fullmatch(name) for name in names):
-                    yield told
+        for wanted, told in self.expressions:
+            if any(wanted.fullmatch(name) for name in names):
+                yield told
 
 
 def read(section: HfConfig) -> Recipe:
@@ -69,10 +69,13 @@ def read(section: HfConfig) -> Recipe:
     extra = section.section_or_none("extra_config")
     listed = section.data.get("block_name_to_quantize") or section.data.get("to_quant_block_names") or ()
     blocks = tuple(listed.split(",")) if isinstance(listed, str) else listed
+    exceptions = extra.data if extra is not None else {}
+    special = [name for name, told in exceptions.items() if isinstance(told, dict) and _SPECIAL & set(name)]
     return AutoRound(
         bits=section.integer("bits", most=16),
         group=-1 if section.data.get("group_size") == -1 else section.integer("group_size"),
         layout="awq" if "awq" in packing else "gptq",
         blocks=tuple(block.strip() for block in blocks if isinstance(block, str)),
-        extra=extra.data if extra is not None else {},
+        extra=exceptions,
+        expressions=tuple(zip(matching.expressions(special), map(exceptions.__getitem__, special), strict=True)),
     )

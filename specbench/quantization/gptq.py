@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from .unquantized import UNQUANTIZED
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptqCheckpoint:
     quantized: Gptq
-    dynamic: Mapping[str, Any]
+    dynamic: tuple[tuple[re.Pattern[str], tuple[str, Any]], ...]  # each with its entry in the config
     ignored: matching.Listed
     head: bool
     method: str = "gptq"
@@ -31,11 +31,10 @@ class GptqCheckpoint:
         left_out = (kind == "head" and not self.head) or module in self.ignored
         if left_out:
             return UNQUANTIZED
-        for pattern, told in self.dynamic.items() if kind != "experts" else ():
-            wanted = matching.compiled(pattern.removeprefix("-:").removeprefix("+:"))
-            if not any(wanted.match(name) for name in matching.spellings(module)):
+        for wanted, (name, told) in self.dynamic if kind != "experts" else ():
+            if not any(wanted.match(spelling) for spelling in matching.spellings(module)):
                 continue
-            if pattern.startswith("-:"):
+            if name.startswith("-:"):
                 return UNQUANTIZED
             values = HfConfig(where="dynamic.", data=told if isinstance(told, dict) else {})
             group = values.data.get("group_size", self.quantized.group)
@@ -48,7 +47,9 @@ class GptqCheckpoint:
 
 
 def read(section: HfConfig) -> Recipe:
-    dynamic = section.section_or_none("dynamic")
+    found = section.section_or_none("dynamic")
+    dynamic = found.data if found is not None else {}
+    expressions = matching.expressions(name.removeprefix("-:").removeprefix("+:") for name in dynamic)
     ignored = section.texts("modules_to_not_convert") if section.data.get("modules_to_not_convert") else ()
     whole_rows = section.data.get("group_size") == -1
     return GptqCheckpoint(
@@ -57,7 +58,7 @@ def read(section: HfConfig) -> Recipe:
             group=-1 if whole_rows else section.integer("group_size"),
             ordered=section.flag("desc_act", False) and not whole_rows,
         ),
-        dynamic=dynamic.data if dynamic is not None else {},
+        dynamic=tuple(zip(expressions, dynamic.items(), strict=True)),
         ignored=matching.Substrings(ignored),
         head=section.flag("lm_head", False),
     )

@@ -23,8 +23,14 @@ MERGED: dict[str, tuple[str, ...]] = {
 #: Prefixes that checkpoints give what is `model.` here.
 _WRAPPED = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "")
 _LONGEST = 2_000  # of a pattern in a config.json; real ones have less than 300 characters
-_NESTED = re.compile(r"[*+}][^()]*\)\??[*+{]")
 _MOST_STARS = 4
+#: What of an expression makes comparing slow: escaped characters and sets are one character each.
+_ONE_CHARACTER = re.compile(r"\\.|\[\^?\]?[^\]]*\]", re.DOTALL)
+_REPEATED_GROUP = re.compile(r"(\([^()|*+?{]*)?\)[*+{]")  # the first part: of a group that is compared one way only
+_MOST_OPTIONAL = 8
+_MOST_ENTRIES = 200_000  # of a list that is looked up; those that name each expert have tens of thousands
+_MOST_PARTS = 5_000  # of a list of parts of names: each is looked for in every module
+_MOST_PATTERNS = 2_000  # of a list: each is compared with every module
 _DEEPEST = 16  # components of a module's path
 
 
@@ -47,6 +53,7 @@ class Listed:
 
     def __init__(self, entries: Iterable[str]) -> None:
         self.entries = tuple(dict.fromkeys(entry for entry in entries if entry))
+        bounded("a list of modules", len(self.entries), _MOST_ENTRIES)
 
     def __contains__(self, module: object) -> bool:
         if not self.entries or not isinstance(module, str):
@@ -66,15 +73,20 @@ class Paths(Listed):
     def __init__(self, entries: Iterable[str]) -> None:
         super().__init__(entries)
         self._known = frozenset(entry.rstrip(".") for entry in self.entries)
+        self._last = frozenset(entry.rpartition(".")[2] for entry in self._known)
 
     def names(self, name: str) -> bool:
         steps = name.split(".")[:_DEEPEST]
-        ends = range(1, len(steps) + 1)
+        ends = (end for end, step in enumerate(steps, start=1) if step in self._last)
         return any(".".join(steps[start:end]) in self._known for end in ends for start in range(end))
 
 
 class Substrings(Listed):
     """AWQ: anywhere in the name (is_layer_skipped_awq)."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        super().__init__(entries)
+        bounded("a list of parts of names", len(self.entries), _MOST_PARTS)
 
     def names(self, name: str) -> bool:
         return any(entry in name for entry in self.entries)
@@ -85,10 +97,15 @@ class Globs(Listed):
 
     def __init__(self, entries: Iterable[str]) -> None:
         super().__init__(entries)
-        self._wanted = re.compile("|".join(map(_of_stars, self.entries)))
+        self._known = frozenset(entry for entry in self.entries if "*" not in entry)
+        starred = [_of_stars(entry) for entry in self.entries if "*" in entry]
+        bounded("a list of modules with stars", len(starred), _MOST_PATTERNS)
+        self._wanted = re.compile("|".join(starred)) if starred else None
 
     def names(self, name: str) -> bool:
-        return any(self._wanted.fullmatch(part) for part in (name, *name.split(".")))
+        wanted = self._wanted
+        spelled = (name, *name.split("."))
+        return any(part in self._known or (wanted is not None and wanted.fullmatch(part)) for part in spelled)
 
 
 class RegexesOrEnds(Listed):
@@ -96,7 +113,7 @@ class RegexesOrEnds(Listed):
 
     def __init__(self, entries: Iterable[str]) -> None:
         super().__init__(entries)
-        self._wanted = [compiled(entry[3:]) for entry in self.entries if entry.startswith("re:")]
+        self._wanted = expressions(entry[3:] for entry in self.entries if entry.startswith("re:"))
         self._known = frozenset(entry for entry in self.entries if not entry.startswith("re:"))
 
     def names(self, name: str) -> bool:
@@ -117,13 +134,38 @@ def _of_stars(entry: str) -> str:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """SpecError for what is no regular expression, or one that may take for ever: a repeated group with repetitions."""
+    """SpecError for what is no regular expression, or one that may take for ever: with many repetitions (each
+    multiplies the ways of comparing by a name's length), or with a repeated group that can be compared in two ways."""
     try:
-        if len(pattern) <= _LONGEST and not _NESTED.search(pattern):
+        if len(pattern) <= _LONGEST and not _slow(pattern):
             return re.compile(pattern)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         pass
     raise SpecError(
         f"quantization_config: {pattern!r:.90} is no regular expression that is matched here.\n"
-        f"Expected a valid one of {_LONGEST:,} characters at most, without repetitions inside a repeated group."
+        f"Expected a valid one of {_LONGEST:,} characters at most, with {_MOST_STARS} repetitions at most and none of "
+        "a group with choices or repetitions."
     )
+
+
+def expressions(patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
+    """All of a list's. SpecError for too many of them."""
+    listed = tuple(patterns)
+    bounded("a list of expressions", len(listed), _MOST_PATTERNS)
+    return tuple(map(compiled, listed))
+
+
+def _slow(pattern: str) -> bool:
+    plain = _ONE_CHARACTER.sub("a", pattern).replace("(?:", "(")
+    repeated = sum(map(plain.count, "*+{"))
+    optional = plain.count("?") - plain.count("(?")
+    choices = any(group[1] is None for group in _REPEATED_GROUP.finditer(plain))
+    return repeated > _MOST_STARS or optional > _MOST_OPTIONAL or choices
+
+
+def bounded(what: str, count: int, most: int) -> None:
+    """SpecError for more entries than are compared with every module."""
+    if count > most:
+        raise SpecError(
+            f"quantization_config: {what} has {count:,} entries; expected {most:,} at most.\nCorrect the config.json."
+        )

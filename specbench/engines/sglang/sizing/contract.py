@@ -105,6 +105,7 @@ class Rule:
     request_limit: Literal["none", "estimate", "half_tokens"]  # what caps a given number of requests
     refuses_no_room: bool  # "Loaded weights leave no GPU memory", before the tokens are computed
     guards_zero_division: bool  # max(1, requests // dp)
+    asserts_input_len: bool  # a worker wants room for an input, not for a token alone
     radix_off_default_slots: int | None  # slots without radix cache and without a request limit; None: from the ratio
     eagle_draft_kv: Literal["outside", "with_path"]
     counts_nested_head: bool  # a head with a path, of a model with a vision tower: as one layer, not as all of them

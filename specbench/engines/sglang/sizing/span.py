@@ -64,6 +64,8 @@ def _around_steps(rule: Rule, demand: Demand, low: Solved, high: Solved) -> Iter
         below, above = low.rest_gib, high.rest_gib
         while above - below > _CLOSE_GIB:
             middle = (below + above) / 2
+            if middle in (below, above):  # figures so large that no number lies between
+                break
             if rule.solve(rule, demand, middle).slots >= slots:
                 above = middle
             else:

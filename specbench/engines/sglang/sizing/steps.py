@@ -8,6 +8,9 @@ from ....lanes import least, most, whole
 from ....units import GIB
 from .contract import Demand, Pools, Rule
 
+#: Tokens of a request that no input has: one of the context or the pool, five more of the input's limit.
+BESIDE_INPUT = 6
+
 
 def tokens(demand: Demand, rest_gib: float) -> int:
     """KV tokens that fit into `rest_gib`, page by page, below the user's limit."""
@@ -84,7 +87,7 @@ def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
         return replace(solved, refusal="state_too_small", requests=0)
     if requests <= 0:
         return replace(solved, refusal="zero_requests", requests=0, allocated=True)
-    if least(demand.context_len - 1, count - 1) <= 0:
+    if least(demand.context_len, count) <= (BESIDE_INPUT if rule.asserts_input_len else 1):
         return replace(solved, refusal="pool_too_short", allocated=True)
     return replace(solved, allocated=True)
 

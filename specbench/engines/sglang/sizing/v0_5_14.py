@@ -17,6 +17,7 @@ RULE = replace(
     dedup_any_layout=True,
     request_limit="half_tokens",
     refuses_no_room=True,
+    asserts_input_len=False,
     eagle_draft_kv="with_path",
     auto_strategy="extra_buffer",
     overlap_with=("none", "eagle", "dflash", "ngram", "frozen_kv_mtp", "uno", "custom"),

@@ -40,6 +40,7 @@ RULE = Rule(
     request_limit="none",
     refuses_no_room=False,
     guards_zero_division=False,
+    asserts_input_len=True,
     radix_off_default_slots=512,
     eagle_draft_kv="outside",
     counts_nested_head=False,
