@@ -538,6 +538,31 @@ def test_a_separate_quantization_file_is_read() -> None:
     assert (spec.quantization, spec.fp8_kv_of, spec.why_no_weights) == ("modelopt", "modelopt_fp4", "")
 
 
+def test_a_separate_file_counts_where_a_mixed_checkpoint_tells_nothing_of_its_kv() -> None:
+    """config.json of this one lists its layers and no KV, the file beside it both: 10 layers × 2 heads × 512 × 1 B."""
+    assert load_model("nvidia/Qwen3.6-35B-A3B-NVFP4").fp8_kv_of == "modelopt_mixed"
+    assert fp8_kv("nvidia/Qwen3.6-35B-A3B-NVFP4", "0.5.20", "auto") == (10_240, True)
+    assert fp8_kv("nvidia/Qwen3.6-35B-A3B-NVFP4", "0.5.14", "auto") == (20_480, True)  # not obeyed: a note says so
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({}, "modelopt_mixed"),
+        ({"kv_cache_quant_algo": None}, None),  # named, if with nothing: config.json counts
+        ({"kv_cache_scheme": {"type": "float", "num_bits": 16}}, None),
+    ],
+)
+def test_which_of_two_files_tells_of_the_kv(tmp_path: Path, told: dict[str, Any], expected: str | None) -> None:
+    layers = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
+    numbers = {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    config = HfConfig(where="", data={"quantization_config": {"quant_method": "modelopt", **numbers, **told}})
+    beside = {"quantization": {**numbers, "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside), encoding="utf-8")
+    found = quantization.recipe(quantization.with_separate_file(config, tmp_path, "mixed"))
+    assert (found.method if found.fp8_kv_cache else None) == expected
+
+
 def fp8_kv(model: str, version: str, dtype: str) -> tuple[int, bool]:
     """Bytes of a KV token of a model with 16 KiB elements a token, and whether a warning speaks of the checkpoint."""
     config = RunConfig.model_validate(

@@ -7,6 +7,7 @@ neither weights nor tables of GPUs have a part in the comparison.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,11 @@ class Point:
     card_mib: int  # as nvidia-smi shows
     pre_bytes: int  # free before the weights load, of every rank
     post_bytes: int  # free when the pools are sized, of every rank
+
+    @property
+    def key(self) -> str:
+        """Equal for equal points."""
+        return json.dumps((self.sections, self.card_mib, self.pre_bytes, self.post_bytes), sort_keys=True)
 
     @property
     def config(self) -> RunConfig:

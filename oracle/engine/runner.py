@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import inspect
 import re
 import sys
@@ -68,7 +69,7 @@ class Runner(module.ModelRunner):
     def load_model(self) -> None:
         config = self.model_config
         self.dtype = config.dtype
-        self.sliding_window_size = getattr(config, "sliding_window_size", None)
+        self.sliding_window_size = _window(config)
         self.model = _Model(self.question["layers"], _quantization(config))
         self.weight_load_mem_usage = 0.0
         self.startup_weight_load = None
@@ -141,17 +142,37 @@ def _quantization(config: Any) -> Any:
     return None if config.quantization is None else get_quant_config(config, LoadConfig(), {})
 
 
-def served() -> tuple[str, ...]:
-    """Architectures that this release has a model for, as its model files name them.
+def _window(config: Any) -> int | None:
+    """Tokens that layers with a window look back: as the model says (its class is asked, not built), else config.json.
 
-    (They are not imported: some need a GPU for that. For other architectures it would try a model of transformers.)
+    gpt-oss takes one off: the token itself.
     """
+    name = config.hf_config.architectures[0]
+    place = _models().get(name)
+    if place is not None and "def get_attention_sliding_window_size(self" in place.read_text(encoding="utf-8"):
+        folder = Path(sys.modules["sglang.srt.models"].__path__[0])
+        path = ".".join(("sglang.srt.models", *place.relative_to(folder).with_suffix("").parts))
+        model = getattr(importlib.import_module(path), name)
+        if hasattr(model, "get_attention_sliding_window_size"):
+            return model.get_attention_sliding_window_size(types.SimpleNamespace(config=config.hf_config))
+    return getattr(config, "sliding_window_size", None)
+
+
+def served() -> tuple[str, ...]:
+    """Architectures that this release has a model for, as its model files name them."""
+    return tuple(sorted(_models()))
+
+
+@functools.cache
+def _models() -> dict[str, Path]:
+    """Architecture -> its file. (They are not imported: some need a GPU for that. For other architectures SGLang would
+    try a model of transformers.)"""
     import sglang.srt.models
 
     named = re.compile(r"^EntryClass\b[^=]*=\s*(\[[^\]]*\]|[\w.]+)", re.MULTILINE)
-    files = Path(sglang.srt.models.__path__[0]).rglob("*.py")
-    found = (named.search(file.read_text(encoding="utf-8")) for file in files)
-    return tuple(sorted({name for match in found if match for name in re.findall(r"\w+", match[1])}))
+    files = sorted(Path(sglang.srt.models.__path__[0]).rglob("*.py"))
+    found = ((file, named.search(file.read_text(encoding="utf-8"))) for file in files)
+    return {name: file for file, match in found if match for name in re.findall(r"\w+", match[1])}
 
 
 def _stop_at_first_pool() -> None:

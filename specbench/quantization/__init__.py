@@ -62,12 +62,23 @@ def without(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_separate_file(config: HfConfig, folder: Path, name: str) -> HfConfig:
-    """ModelOpt checkpoints may tell their quantization in hf_quant_config.json beside a config.json that tells none."""
+    """ModelOpt checkpoints may tell their quantization in hf_quant_config.json beside a config.json that tells none.
+
+    So do mixed ones whose config.json does not tell their layers or their KV: the file then counts alone (SGLang from
+    0.5.15: model_loader/weight_utils.py, get_quant_config).
+    """
     file = folder / "hf_quant_config.json"
-    if section(config) is not None or not file.is_file():
+    found = section(config)
+    if not file.is_file() or (found is not None and not _incomplete(found)):
         return config
     told = {"quant_method": "modelopt", **read_config(file, name).data}
     return HfConfig(where=config.where, data={**config.data, "quantization_config": told})
+
+
+def _incomplete(found: HfConfig) -> bool:
+    if found.data.get("quant_algo") != "MIXED_PRECISION":
+        return False
+    return "quantized_layers" not in found.data or not {"kv_cache_quant_algo", "kv_cache_scheme"} & found.data.keys()
 
 
 def method(config: HfConfig) -> str | None:
