@@ -110,6 +110,25 @@ def test_one_request_is_singular_and_estimates_are_called_so() -> None:
     assert re.search(r"outside the pools \(by estimate \d+\.\d\d GiB, .* of it for graphs and a full prefill\)", text)
 
 
+def test_files_are_written_into_folders_that_are_not_there_yet(tmp_path: Path) -> None:
+    file = tmp_path / "runs" / "mine.yaml"
+    plan(f"params/story/tp2-8.yaml --want running_requests=8 --write {file}")
+    assert predict(load_run(file)).verdict == "serves"
+
+
+@pytest.mark.parametrize("option", ["--write", "--html"])
+def test_where_nothing_can_be_written_is_told_before_the_search(option: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place, first, second in (
+        (tmp_path, "is a folder", "Give a file in it"),
+        (tmp_path / "file" / "x.html", "its folder cannot be made", "Give a file in a folder that can be written"),
+    ):
+        with pytest.raises(SpecbenchError) as told:
+            plan(f"{ONE_STEP} {option} {place}")
+        lines = str(told.value).splitlines()
+        assert first in lines[0] and second in lines[1] and option in lines[0]
+
+
 def test_usual_names_of_model_and_card_do() -> None:
     """And the draft of a quantized checkpoint is its original's."""
     kept = " ".join(f"--keep {kind}" for kind in ("slots", "ratio", "state_dtype", "kv_dtype", "draft_tokens"))

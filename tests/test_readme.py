@@ -66,12 +66,23 @@ def test_every_command_runs_in_the_order_of_the_readme(workbook):
     assert (workbook / "out.ipynb").exists()
 
 
-def test_paths_in_the_text_exist():
-    for path in set(re.findall(r"`((?:specbench|params|notebooks|tests|benchmarks|live)/[\w./<>-]*)`", README)):
+@pytest.mark.parametrize("page", ["README.md", "docs/h200.md", "oracle/README.md"])
+def test_paths_in_the_text_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for path in set(re.findall(r"`((?:specbench|params|notebooks|tests|benchmarks|live)/[\w./<>-]*)`", text)):
         if "<" not in path:
             assert (ROOT / path).exists(), path
-    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
-        assert (ROOT / path).exists(), path
+    for path in re.findall(r"\]\(([^):#]+)\)", text):
+        assert ((ROOT / page).parent / path).exists(), path
+
+
+def test_the_cards_and_models_that_the_readme_names_are_known():
+    from specbench.specs import by_usual_name, gpu_by_usual_name, known_gpus, known_models
+
+    asked = re.findall(r"--model ([\w./-]+)", README)
+    cards = re.findall(r"--gpu ([\w-]+)", README)
+    assert asked and all(by_usual_name(name) in known_models() for name in asked)
+    assert cards and all(gpu_by_usual_name(name) in known_gpus() for name in cards)
 
 
 def test_the_tree_names_what_is_there():
