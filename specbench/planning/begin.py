@@ -42,9 +42,7 @@ def from_scratch(
     notes: list[str] = []
     given, model, gpu = (model, gpu), by_usual_name(model), gpu_by_usual_name(gpu)
     if model != given[0]:
-        notes.append(
-            f"model: {model}, the shipped one of that name; --model with the organisation or a folder: another"
-        )
+        notes.append(f"model: {model}, the shipped one of that name")
     load_gpu(gpu, "--gpu")
     check_gpus(gpus)
     name = speculative.canonical(algorithm)
