@@ -129,6 +129,14 @@ def test_where_nothing_can_be_written_is_told_before_the_search(option: str, tmp
         assert first in lines[0] and second in lines[1] and option in lines[0]
 
 
+def test_where_the_search_for_the_most_ends_more_may_fit() -> None:
+    """A model without state on a large card: 4,097 or 4,098 would be the search's end, not the card's."""
+    kept = " ".join(f"--keep {kind}" for kind in ("ratio", "state_dtype", "kv_dtype", "strategy", "radix"))
+    text = " ".join(plan(f"--model gpt-oss-20b --gpu h200 {kept}").split())
+    assert "4,096 requests or more (no more were tried) at once on 1 × H200" in text
+    assert "4,096+" in text and "4,097" not in text and "4,098" not in text
+
+
 def test_usual_names_of_model_and_card_do() -> None:
     """And the draft of a quantized checkpoint is its original's."""
     kept = " ".join(f"--keep {kind}" for kind in ("slots", "ratio", "state_dtype", "kv_dtype", "draft_tokens"))

@@ -114,6 +114,15 @@ def test_nothing_feasible_is_a_sentence(rows: pd.DataFrame, ax: Axes) -> None:
     assert ax.texts[0].get_text() == "KV tokens: not predicted"
 
 
+def test_a_model_without_state_has_no_slots_and_that_is_no_unknown(rows: pd.DataFrame, ax: Axes) -> None:
+    none = rows.assign(state_slots=ints(*[None] * 8))
+    plots.requests_curve(none, "state_slots", ax=ax)
+    assert ax.texts[0].get_text() == "state slots: none, the model keeps no state"
+    ax.clear()
+    plots.requests_curve(none.assign(verdict=texts(*["refused"] * 8)), "state_slots", ax=ax)
+    assert ax.texts[0].get_text() == "state slots: not predicted"
+
+
 def test_gib_buys_says_what_one_buys(ax: Axes) -> None:
     rows = pd.DataFrame(
         {

@@ -38,14 +38,12 @@ from .screen import (
     shortfall,
     unchecked,
 )
-from .types import Answer, Certainty, Failure, Most, Plan, Size
+from .types import MOST_REQUESTS, Answer, Certainty, Failure, Most, Plan, Size
 from .wished import asking, on_ranks, with_wishes
 from .wishes import LEAST_SLACK_BYTES, Wishes, check_gpus, of_mapping
 
 #: Plans of one number of ranks that are enough; the search of a size ends with them.
 MOST_PLANS = 8
-#: No server runs more at once than the engine's own bound.
-_MOST_REQUESTS = 4096
 
 
 def plan(
@@ -344,7 +342,7 @@ class _Search:
 
     def nearest(self, each: int, known: Most) -> Most:
         """The most at once with everything that the wishes allow, where `each` are too many. `known`: of less."""
-        likely = _below(partial(self._reaches_at, "any"), min(each, _MOST_REQUESTS + 1), known.requests)
+        likely = _below(partial(self._reaches_at, "any"), min(each, MOST_REQUESTS + 1), known.requests)
         return self._most_of("any", likely, known.sure)
 
     def _most_of(self, level: str, likely: int, surely: int) -> Most:
@@ -520,13 +518,13 @@ def _below(works: Callable[[int], bool], high: int, low: int = 0) -> int:
 def _largest(works: Callable[[int], bool], at_least: int) -> int:
     """The largest number that works, by doubling and halving: where a number of requests works, so do all below it."""
     low = at_least if at_least and works(at_least) else 0
-    if not works(low + 1):
+    if low >= MOST_REQUESTS or not works(low + 1):
         return low
     low += 1
     high = low * 2
-    while high <= _MOST_REQUESTS and works(high):
+    while high <= MOST_REQUESTS and works(high):
         low, high = high, high * 2
-    high = min(high, _MOST_REQUESTS + 1)
+    high = min(high, MOST_REQUESTS + 1)
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (middle, high) if works(middle) else (low, middle)

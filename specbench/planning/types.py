@@ -14,6 +14,9 @@ from .wishes import Wishes
 #: sure: over the whole interval of free memory. likely: at its likely point, and not at every other.
 Certainty = Literal["sure", "likely"]
 
+#: The most at once that is looked for. It was the engine's own bound; with a number given, later versions have none.
+MOST_REQUESTS = 4096
+
 #: How far the settings are moved for the most requests at once, in words.
 LEVELS: Mapping[str, str] = {
     "asked": "settings as they are, only the asked number",
@@ -53,7 +56,7 @@ class Most:
     """The most requests at once, with settings moved so far. A plan of its own: the settings are in it."""
 
     level: str
-    requests: int  # of one worker, at the likely free memory; 0: not even one
+    requests: int  # of one worker, at the likely free memory; 0: not even one; MOST_REQUESTS: no more were tried
     sure: int  # over its whole interval
     plan: Plan | None  # of `requests`; None: there is none
     sure_plan: Plan | None

@@ -19,7 +19,7 @@ from ..units import GIB, Interval, counted, format_gib
 from .changes import ASKED, COSTS, PRICES, Change
 from .grid import WORDS
 from .screen import estimated_outside, per_worker
-from .types import Answer, Most, Plan, Size
+from .types import MOST_REQUESTS, Answer, Most, Plan, Size
 from .wishes import LEAST_SLACK_BYTES
 
 _FIGURES: tuple[tuple[Limit, str], ...] = (
@@ -87,6 +87,7 @@ def headline(answer: Answer) -> tuple[bool, str]:
         running = best.budget.limits["running_requests"].value
         each = 0 if running is None else running.point
         count = counted(each * answer.given.parallel.dp_size, "request")
+        count += " or more (no more were tried)" if each >= MOST_REQUESTS else ""
         return True, f"{count} at once on {where}: {_how(answer, best)}"
     return True, f"Yes: {wishes.words}, on {where}: {_how(answer, best)}"
 
@@ -127,7 +128,9 @@ def spread(value: Interval) -> str:
 
 
 def at_most(most: Most) -> str:
-    """'22 (21)': at the likely free memory, and in brackets what is sure where that is less."""
+    """'22 (21)': at the likely free memory, in brackets what is sure where that is less; '4,096+': the search ends."""
+    if most.sure >= MOST_REQUESTS:
+        return f"{most.requests:,}+"
     return f"{most.requests:,}" + (f" ({most.sure:,})" if most.sure != most.requests else "")
 
 

@@ -49,7 +49,9 @@ def requests_curve(
     ax = ax or plt.gca()
     known = rows[rows["asked_requests"].notna()]
     if known.empty or not known[figure].notna().any():
-        return note(ax, f"{_NAMES[figure]}: not predicted")
+        # A server that starts has its figures: one without slots has a model without state.
+        stateless = figure == "state_slots" and known["verdict"].isin(["serves", "capped"]).any()
+        return note(ax, f"{_NAMES[figure]}: {'none, the model keeps no state' if stateless else 'not predicted'}")
     handles: list[Artist] = []
     refused_somewhere = False
     values = known.loc[known["verdict"] != "refused", figure].dropna().astype(float)
