@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .specs import Communication
+from .gpus import Communication
 from .terms import Basis, Limit, Term, Verdict
 from .units import GIB, Interval
 

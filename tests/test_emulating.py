@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench import show, specs
+from specbench import gpus, show
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
@@ -185,13 +185,13 @@ def test_what_the_engine_takes_of_it_is_not_guessed(tmp_path: Path, monkeypatch:
         f"h200: {{title: A, total_mib: 143771, idle_free_mib: 143152{free}}}\n"
         "h100: {title: B, total_mib: 81559}\nl40s: {title: C, total_mib: 46068}\n"
     )
-    monkeypatch.setattr(specs, "DATA", tmp_path)
-    specs._gpus.cache_clear()
+    monkeypatch.setattr(gpus, "DATA", tmp_path)
+    gpus._gpus.cache_clear()
     try:
         with pytest.raises(ConfigError) as caught:
             emulating(run(gpu={"name": "h100", "emulate": "l40s"}), seen(round(79.1 * GIB), total=81_559 * MIB))
     finally:
-        specs._gpus.cache_clear()
+        gpus._gpus.cache_clear()
     assert str(caught.value) == (
         "gpu.emulate: what the engine's processes take of h100 before they load is not known: no card of "
         "data/gpus.yaml has both idle_free_mib and free_gib for 1 GPU.\n"

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 ORDER = (
     *("errors", "units", "lanes", "terms", "versions", "paths", "configuration"),
     *("hf", "layers", "weights", "ranks", "quantization", "checkpoint", "architectures"),
-    *("gpu_table", "specs", "parameters", "vocabulary", "speculative"),
+    *("gpu_table", "gpus", "specs", "parameters", "vocabulary", "speculative"),
     *("budget_types", "logtext", "engines", "params", "machine_file", "budget", "planning"),
     *("host", "records", "reading"),
     *("replay", "load", "lifecycle", "capture", "running", "importing"),

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from specbench.budget.predict import predict
 from specbench.cli import app
 from specbench.errors import SpecbenchError
+from specbench.gpus import gpu_by_usual_name
 from specbench.params import load_run
-from specbench.specs import by_usual_name, gpu_by_usual_name
+from specbench.specs import by_usual_name
 
 ROOT = Path(__file__).parent.parent
 ONE_STEP = (

@@ -17,12 +17,12 @@ from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines.sglang.server_info import read
+from specbench.gpus import load_gpu
 from specbench.judging.sides import TOTALS, Sides, sides
 from specbench.reading.pools import report
 from specbench.reading.rank_gpus import Cards, cards
 from specbench.records.record import RunRecord
 from specbench.show.sides import rank_text
-from specbench.specs import load_gpu
 from specbench.studies.study import study
 from specbench.units import GIB, MIB, Interval
 

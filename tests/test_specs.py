@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from specbench import specs
+from specbench import gpus
 from specbench.architectures import ARCHITECTURES
 from specbench.configuration import yamltext
 from specbench.errors import ConfigError, SpecError
+from specbench.gpus import known_gpus, load_gpu
 from specbench.layers import FullAttention
-from specbench.specs import known_gpus, known_models, load_gpu, load_model, model_source
+from specbench.specs import known_models, load_model, model_source
 from specbench.units import GIB, MIB, Interval
 
 #: name -> layers with KV, layers with state, bytes per token (bf16, TP1), bytes per slot (fp32 state, TP1). A file per
@@ -271,10 +272,10 @@ def gpu_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         text = rows if whole else f"card:\n  title: A card\n  total_mib: 81559\n  free_gib:\n    2: {rows}\n"
         (tmp_path / "gpus.yaml").write_text(text, encoding="utf-8")
 
-    monkeypatch.setattr(specs, "DATA", tmp_path)
-    specs._gpus.cache_clear()
+    monkeypatch.setattr(gpus, "DATA", tmp_path)
+    gpus._gpus.cache_clear()
     yield write
-    specs._gpus.cache_clear()
+    gpus._gpus.cache_clear()
 
 
 ROW = "low: 70.0, point: 71.0, high: 72.0, source: a log"

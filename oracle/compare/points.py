@@ -7,12 +7,13 @@ neither weights nor tables of GPUs have a part in the comparison.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specbench import specs
+from specbench import gpus, specs
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.checks import check
@@ -90,10 +91,18 @@ def _folder(name: str | None) -> str | None:
     return None if name is None else str(specs.load_model(name).folder)
 
 
+def _card(point: Point) -> gpus.GpuSpec:
+    """Of any size, with the capability of the card that the point names."""
+    known = gpus.load_gpu(point.config.gpu.name)
+    return dataclasses.replace(
+        known, title="of the oracle", card_bytes=point.card_mib * MIB, listed={}, idle_free_bytes=None
+    )
+
+
 def predicted(point: Point) -> dict[str, Any]:
     """specbench's answer: figures by name, and `refused`: None, a kind of `KINDS`, or arguments; None: not sized."""
     config = point.config
-    gpu = specs.GpuSpec(name=config.gpu.name, title="of the oracle", card_bytes=point.card_mib * MIB, listed={})
+    gpu = _card(point)
     try:
         resolved = settings(config, gpu=gpu)
         budget = predict(
@@ -132,7 +141,7 @@ def _kind_of_refusal(config: RunConfig) -> str:
 def predicted_pools(point: Point) -> dict[str, Any]:
     """The same without the weights, terms and words of a whole budget, by the code that `predict` solves with."""
     config = point.config
-    gpu = specs.GpuSpec(name=config.gpu.name, title="of the oracle", card_bytes=point.card_mib * MIB, listed={})
+    gpu = _card(point)
     try:
         resolved = settings(config, gpu=gpu)
     except SpecbenchError as error:

@@ -15,8 +15,9 @@ from ..engines.sglang.demand import Rest, rest, rest_gib, stage_partition
 from ..engines.sglang.offsets import known_offsets
 from ..engines.sglang.resolve import Settings
 from ..errors import ConfigError
+from ..gpus import FreeBeforeLoad, known_gpus, load_gpu
 from ..ranks import even_stages
-from ..specs import FreeBeforeLoad, ModelSpec, known_gpus, load_gpu
+from ..specs import ModelSpec
 from ..terms import Basis
 from ..units import GIB, Interval, format_gib
 

@@ -25,7 +25,8 @@ from ..configuration.explain import problem_text, shown
 from ..engines.sglang.sizing.contract import Refusal
 from ..engines.sglang.sizing.span import Solved, ends
 from ..errors import ConfigError, SpecbenchError
-from ..specs import GpuSpec, ModelSpec
+from ..gpus import GpuSpec
+from ..specs import ModelSpec
 from ..terms import Verdict
 from ..units import Interval
 from . import limits

@@ -17,9 +17,10 @@ from ..engines.sglang.resolve import settings
 from ..engines.sglang.sizing.contract import Demand, Rule
 from ..engines.sglang.sizing.span import Span, span
 from ..errors import SpecError
+from ..gpus import GpuSpec
 from ..lanes import whole
 from ..parameters import parameters
-from ..specs import GpuSpec, ModelSpec
+from ..specs import ModelSpec
 from ..terms import LIMITS, TERMS
 from ..units import GIB, Interval
 from .case import Case

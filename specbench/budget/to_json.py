@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..budget_types import LeftForPools, MemoryBudget, PredictedLimit, PredictedTerm
-from ..specs import Communication
+from ..gpus import Communication
 from ..units import Interval
 
 

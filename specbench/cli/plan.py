@@ -125,10 +125,11 @@ def plan(
 
 def _from_file(params: Path, model: str | None, gpu: str | None, version: str | None, given: list[str]) -> RunConfig:
     """The run of a params file, or of a record's folder; options are laid over it."""
+    from ..gpus import gpu_by_usual_name
     from ..params import build_run, load_run
     from ..paths import resolve
     from ..records.record import RunRecord
-    from ..specs import by_usual_name, gpu_by_usual_name
+    from ..specs import by_usual_name
 
     model, gpu = (model and by_usual_name(model)), (gpu and gpu_by_usual_name(gpu))
     over = [("model", model), ("gpu.name", gpu), ("engine.version", version)]

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from ..configuration.config import MemorySection, ParallelSection, RunConfig
 from ..engines.contract import PoolReport, ServerLog
-from ..specs import known_gpus, load_gpu, named_by
+from ..gpus import known_gpus, load_gpu
+from ..specs import named_by
 
 #: server_args name -> our key, where they differ.
 _SPECULATIVE = {

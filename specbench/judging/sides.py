@@ -18,11 +18,11 @@ from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport, RankPools, ServerLog
 from ..engines.sglang.server_info import NAMES, ServerInfo, read
 from ..engines.sglang.sizing import rule_version
+from ..gpus import Communication, load_gpu
 from ..reading.freeread_rank import Init
 from ..reading.pools import distributed_inits
 from ..reading.rank_gpus import Cards
 from ..records.types import GpuSample
-from ..specs import Communication, load_gpu
 from ..terms import TERMS, Limit, Role, Term
 from ..units import GIB, Interval, Quantity, format_gib
 from .reconcile import observed_term

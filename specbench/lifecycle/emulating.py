@@ -14,9 +14,9 @@ from ..budget_types import Emulation
 from ..configuration.config import RunConfig
 from ..engines.sglang.emulation import in_use
 from ..engines.sglang.resolve import settings
+from ..gpus import load_gpu
 from ..host import nvml
 from ..host.gpu_use import Probe, only, read
-from ..specs import load_gpu
 from ..units import format_gib
 from .headroom import gpus_of_server
 

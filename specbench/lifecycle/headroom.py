@@ -15,9 +15,9 @@ from ..configuration.config import RunConfig
 from ..engines.sglang.given import server_args
 from ..engines.sglang.sizing import rule_version
 from ..errors import ConfigError
+from ..gpus import load_gpu
 from ..host import nvml
 from ..host.gpu_use import InUse, Probe, holders_words, in_use_words, only, read
-from ..specs import load_gpu
 from ..units import GIB, format_gib
 from .preflight import on_this_host
 

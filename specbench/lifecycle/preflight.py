@@ -18,9 +18,9 @@ from ..configuration.config import RunConfig
 from ..engines.sglang.fits import misfits
 from ..engines.sglang.given import server_args
 from ..errors import ConfigError, LaunchError
+from ..gpus import GpuSpec, load_gpu
 from ..host import machine
 from ..paths import interpreter
-from ..specs import GpuSpec, load_gpu
 from ..units import MIB
 
 #: Of the first question to an interpreter: it may lie on a slow disk, and nothing has been read from it yet.

@@ -13,8 +13,9 @@ from ..configuration.explain import listed, problem_text
 from ..engines.sglang.sizing import VERSIONS_READ
 from ..engines.sglang.splitting import uneven
 from ..errors import ConfigError
+from ..gpus import gpu_by_usual_name, load_gpu
 from ..params import Overrides, build_run
-from ..specs import by_usual_name, gpu_by_usual_name, known_models, load_gpu, load_model
+from ..specs import by_usual_name, known_models, load_model
 from .wishes import check_gpus
 
 NEWEST = VERSIONS_READ[-1]

@@ -12,7 +12,7 @@ from ..engines.sglang.admission import FLAG, least_free_slots
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.flags import facts_version
 from ..engines.sglang.given import server_args
-from ..specs import load_gpu
+from ..gpus import load_gpu
 from ..speculative import canonical
 from ..terms import Limit
 from ..units import GIB, Interval, counted, format_gib

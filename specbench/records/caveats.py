@@ -12,7 +12,7 @@ from ..configuration.config import RunConfig
 from ..engines.sglang.acceptance import LENGTH, honoured, simulated
 from ..engines.sglang.given import server_args
 from ..errors import SpecbenchError
-from ..specs import load_gpu
+from ..gpus import load_gpu
 from .record import RunRecord
 
 #: Said of every run whose weights are not the model's.

@@ -28,7 +28,7 @@ from ..engines.sglang.resolve import Settings, settings
 from ..engines.sglang.sizing.allocation import allocate
 from ..engines.sglang.sizing.contract import Pools
 from ..errors import SpecError
-from ..specs import GpuSpec
+from ..gpus import GpuSpec
 from ..terms import TERMS, Limit, Term
 from ..units import MIB, Interval, Quantity, gib_text_to_quantity
 

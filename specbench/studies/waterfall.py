@@ -20,7 +20,7 @@ from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines.sglang.sizing import rule_for, rule_version
 from ..errors import SpecbenchError
-from ..specs import load_gpu
+from ..gpus import load_gpu
 from ..terms import Term
 from .study import Study
 

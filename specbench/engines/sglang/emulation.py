@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...budget_types import Emulation
 from ...configuration.config import RunConfig
 from ...errors import ConfigError
-from ...specs import GpuSpec, known_gpus, load_gpu
+from ...gpus import GpuSpec, known_gpus, load_gpu
 from ...units import MIB, counted, format_gib
 from .offsets import known_offsets
 from .sizing.contract import Rule

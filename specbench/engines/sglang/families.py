@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from ...gpus import GpuSpec
 from ...layers import GatedDeltaNet, IndexedAttention, KimiDelta, LatentAttention
-from ...specs import GpuSpec, ModelSpec
+from ...specs import ModelSpec
 from ...versions import at_least
 from .sizing.contract import Rule
 

@@ -15,8 +15,9 @@ from ... import speculative
 from ...budget_types import Emulation
 from ...configuration.config import RunConfig
 from ...errors import ConfigError
+from ...gpus import GpuSpec, load_gpu
 from ...layers import dtype_bytes, split
-from ...specs import GpuSpec, ModelSpec, load_gpu, load_model
+from ...specs import ModelSpec, load_model
 from ...speculative.contract import Algorithm, DraftKv, Shape
 from . import families
 from .adaptive import adapted

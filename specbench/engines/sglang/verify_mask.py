@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...specs import load_gpu
+from ...gpus import load_gpu
 from ..contract import Failure
 from .given import server_args
 from .logs.form import Form
