@@ -77,7 +77,8 @@ def test_paths_in_the_text_exist(page):
 
 
 def test_the_cards_and_models_that_the_readme_names_are_known():
-    from specbench.specs import by_usual_name, gpu_by_usual_name, known_gpus, known_models
+    from specbench.gpus import gpu_by_usual_name, known_gpus
+    from specbench.specs import by_usual_name, known_models
 
     asked = re.findall(r"--model ([\w./-]+)", README)
     cards = re.findall(r"--gpu ([\w-]+)", README)
