@@ -146,3 +146,31 @@ def test_no_buffer_with_pages_that_sparse_attention_fixes() -> None:
     memory: dict[str, object] = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True}
     refusals = check(_point("0.5.23", "zai-org/GLM-5.3-Flash", 143771, 10**11, 10**10, memory=memory).config)
     assert [refusal.engine_error for refusal in refusals] == ["AssertionError: no_buffer only supports page_size=1."]
+
+
+def test_a_draft_is_charged_in_its_own_type_where_the_target_asks_for_fp8() -> None:
+    """Of 8 ranks each: 16 layers × 1 head × 512 × 1 B, and the draft's 5 layers × 1 head × 256 × 2 B."""
+    point = _point(
+        *("0.5.23", "nvidia/Qwen3.8-27B-NVFP4", 183359, 181318457676, 135250239610),
+        parallel={"tp_size": 8},
+        speculative={"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"},
+        memory={
+            "mem_fraction_static": 0.7006,
+            "max_running_requests": 33,
+            "max_mamba_cache_size": 213,
+            "mamba_ssm_dtype": "float32",
+            "context_length": 46582,
+            "disable_radix_cache": True,
+        },
+    )
+    found = predicted(point)
+    assert (found["cell_bytes"], found["tokens"]) == (8_192 + 2_560, 6_163_731)
+
+
+def test_requests_fill_a_window_that_gpt_oss_counts_without_the_token_itself() -> None:
+    """127 + 128 + 1 + 1 tokens of a request, two chunks of 2,048 and one more: 4,354 × 36,864 B of the smaller pool."""
+    point = _point(
+        *("0.5.23", "openai/gpt-oss-120b", 15360, 15602810880, 7801405440),
+        memory={"max_running_requests": 1, "disable_radix_cache": True},
+    )
+    assert predicted(point)["tokens"] == 95_533

@@ -334,6 +334,21 @@ def test_the_drafts_kv_has_a_type_of_its_own_from_0_5_18(dtype: str | None, cell
     assert not any("kv-cache-dtype" in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize(
+    ("model", "version", "own"),
+    [
+        ("nvidia/Qwen3.8-27B-NVFP4", "0.5.16", 2_048),  # 4 heads × 512 × 1 B: the target's type, as the checkpoint asks
+        ("nvidia/Qwen3.8-27B-NVFP4", "0.5.18", 4_096),  # the head is not quantized
+        ("nvidia/Qwen3.8-27B-NVFP4", "0.5.23", 4_096),
+        ("nvidia/Qwen3.5-122B-A10B-NVFP4", "0.5.23", 2_048),  # 2 heads × 512 × 2 B
+    ],
+)
+def test_a_head_goes_by_its_own_quantization_from_0_5_18(model: str, version: str, own: int) -> None:
+    run = config(version, speculative={"algorithm": "NEXTN"}, mem_fraction_static=0.85, max_running_requests=4)
+    found = budget(run.replace({"model": model}), 94.40, 30.0)
+    assert found.details["draft_cell_bytes"].point == own
+
+
 # ── SGLang's own code, run without a GPU: 95.6 GiB before, 43 after loading ──────────────────────────────────────────
 
 

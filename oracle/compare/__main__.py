@@ -34,10 +34,10 @@ def main() -> int:
         with Engine(version, asked.venv) as engine:
             found = _compared(engine, asked.examples, number, store=asked.store)
         took = time.monotonic() - started
-        outcomes, point = found
+        outcomes, untold, point = found
         told = ", ".join(f"{count:,} {kind}" for kind, count in outcomes.most_common())
-        print(f"{version}: {outcomes.total():,} configurations ({told}), ", end="")
-        print(f"{0 if point is None else 1} differences, seed {number}, {took:.0f} s", flush=True)
+        print(f"{version}: {outcomes.total():,} configurations ({told}; {untold:,} more not compared), ", end="")
+        print(f"{'0 differences' if point is None else 'a difference'}, seed {number}, {took:.0f} s", flush=True)
         if point is not None:
             differing += 1
             _report(version, point, asked.venv)
@@ -56,13 +56,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _compared(engine: Engine, examples: int, number: int, *, store: bool) -> tuple[Counter[str], Point | None]:
-    """Outcomes of the engine by kind, and the smallest point that differs (None: none does).
+def _compared(engine: Engine, examples: int, number: int, *, store: bool) -> tuple[Counter[str], int, Point | None]:
+    """Outcomes by kind; how many of which one side cannot tell; the smallest point that differs (None: none does).
 
     `examples` different configurations are compared: those that repeat (hypothesis varies what it has drawn), and those
     of which one side cannot tell, are drawn beside them and do not count.
     """
     outcomes: Counter[str] = Counter()
+    untold = 0
     differing: list[Point] = []
     answers: list[tuple[Point, dict[str, object]]] = []
     drawn: set[str] = set()
@@ -78,14 +79,14 @@ def _compared(engine: Engine, examples: int, number: int, *, store: bool) -> tup
     )
     @given(points(engine.version, engine.served))
     def compare(point: Point) -> None:
+        nonlocal untold
         if not differing and (outcomes.total() >= examples or point.key in drawn):
             return
         drawn.add(point.key)
         ours = predicted(point)
-        if ours["refused"] in NOT_COMPARED:
-            return
-        said = engine_said(engine.ask(point.question))
-        if said["refused"] in NOT_COMPARED:
+        said = None if ours["refused"] in NOT_COMPARED else engine_said(engine.ask(point.question))
+        if said is None or said["refused"] in NOT_COMPARED:
+            untold += 1 if not differing else 0
             return
         if not differing:
             outcomes["served" if said["refused"] is None else f"refused ({said['refused']})"] += 1
@@ -97,10 +98,10 @@ def _compared(engine: Engine, examples: int, number: int, *, store: bool) -> tup
     try:
         compare()
     except AssertionError:
-        return outcomes, differing[-1]
+        return outcomes, untold, differing[-1]
     if store:
         write(engine.version, kept(answers, _STORED))
-    return outcomes, None
+    return outcomes, untold, None
 
 
 def _report(version: str, point: Point, venv: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from ... import quantization
 from ...gpus import GpuSpec
 from ...layers import GatedDeltaNet, IndexedAttention, KimiDelta, LatentAttention
 from ...specs import ModelSpec
@@ -205,6 +206,18 @@ def obeys_fp8_kv(target: ModelSpec, rule: Rule, version: str) -> bool:
     if target.fp8_kv_of == "modelopt_mixed" and not target.architecture.startswith("NemotronH"):
         return at_least(version, "0.5.15")
     return target.fp8_kv_of in rule.fp8_kv_of
+
+
+def draft_obeys_fp8_kv(draft: ModelSpec, rule: Rule, version: str) -> bool:
+    """The same of a draft that is asked by itself (from 0.5.18). ModelOpt's FP4 is not for heads of Qwen3.5, but for
+    those whose layers a mixed checkpoint lists (models/qwen3_5_mtp.py, _mtp_quant_config)."""
+    fp4 = draft.fp8_kv_of in ("modelopt_fp4", "modelopt_mixed")
+    if not (fp4 and draft.is_builtin_draft and draft.architecture.startswith("Qwen3_5")):
+        return obeys_fp8_kv(draft, rule, version)
+    told = quantization.section(draft.config)
+    layers = told.section_or_none("quantized_layers") if told is not None else None
+    listed = layers is not None and any(name.startswith("mtp.") for name in layers.data)
+    return listed and draft.fp8_kv_of == "modelopt_mixed" and at_least(version, "0.5.20")
 
 
 def drafts_from_own_path(target: ModelSpec, version: str) -> bool:

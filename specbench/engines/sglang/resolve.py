@@ -261,12 +261,23 @@ def _kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, host: GpuSpec
 
 
 def _draft_kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, draft: ModelSpec | None, host: GpuSpec) -> int:
-    """The target's type, but from 0.5.18 a flag of its own; auto is then the draft's model type."""
-    own = server_args(config).get("speculative_draft_kv_cache_dtype")
-    if not isinstance(own, str) or rule.era != "III":
+    """The target's type up to 0.5.16, where it is written into the arguments. From 0.5.18 a flag of its own, else
+    --kv-cache-dtype; auto is then what the draft's checkpoint asks for, of DFLASH drafts their model type in any case
+    (SGLang: configure_kv_cache_dtype, _resolve_dflash_draft_cell_size)."""
+    if rule.era != "III":
         return _kv_itemsize(config, rule, target, host)
-    name = (draft or target).dtype if own == "auto" else own
-    return dtype_bytes(name, "engine.args.speculative-draft-kv-cache-dtype")
+    own = server_args(config).get("speculative_draft_kv_cache_dtype")
+    name = own if isinstance(own, str) else config.memory.kv_cache_dtype
+    if name != "auto":
+        key = "memory.kv_cache_dtype" if own is None else "engine.args.speculative-draft-kv-cache-dtype"
+        return dtype_bytes(name, key)
+    spec = draft or target
+    if not isinstance(own, str) and families.is_sparse_latent(target):
+        return _kv_itemsize(config, rule, target, host)  # written into the arguments
+    by_model = speculative.of(config.speculative).draft_kv != "dflash"
+    if by_model and families.draft_obeys_fp8_kv(spec, rule, rule_version(config.engine)):
+        return 1
+    return dtype_bytes(spec.dtype, "memory.kv_cache_dtype")
 
 
 def _fraction(config: RunConfig, rule: Rule, card: GpuSpec, taken: Defaults | None) -> tuple[float, str]:
