@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from specbench.planning.search import certain, lacking, plan
 from specbench.planning.types import Answer, Size
 from specbench.planning.wished import asking, with_wishes
 from specbench.planning.wishes import Wishes, of_mapping, parse
-from specbench.planning.words import cautions
+from specbench.planning.words import cautions, headline
 from specbench.units import GIB
 
 #: Qwen3.6-27B on one rank: 48 × (3,145,728 + 61,440) B a slot; a token of target and draft 21/16 of 65,536 B.
@@ -212,6 +213,83 @@ def test_the_screen_says_of_every_candidate_what_predict_says() -> None:
             assert (found.requests, found.tokens) == (running.point, tokens.point)
             assert slack is not None and found.slack_bytes == slack.point
     assert seen > 30
+
+
+def test_the_search_finds_what_trying_everything_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a small grid of its own: what reaches by `predict` and adds to nothing that surely reaches, neither more nor
+    less. SGLang 0.5.16: 5 slots each by extra_buffer with overlap, 4 without, 3 by no_buffer; none without a cache."""
+    steps = (0.8, 0.86, 0.92)
+    monkeypatch.setattr(changes, "FRACTIONS", steps)
+    given = load_run("params/recordings/h200_dflash-8.yaml", ["memory.mamba_full_memory_ratio=null"])
+    wishes = Wishes(running_requests=8, context=32_768, slack_bytes=6 * GIB, kv_dtype="auto")
+    found = plan(given, wishes, keep=("ratio",), sizes=(1,)).sizes[0]
+    need = Need(requests=8, tokens=8 * 32_768, slack_bytes=6 * GIB, estimated=False)
+
+    key, overlap = "memory.mamba_radix_cache_strategy", "memory.disable_overlap_schedule"
+    caches: list[tuple[str, int, dict[str, Any]]] = [
+        ("", 5, {}),
+        ("strategy", 4, {key: "extra_buffer", overlap: True}),
+        ("strategy", 3, {key: "no_buffer", overlap: True}),
+        ("radix", 0, {"memory.disable_radix_cache": True}),
+    ]
+    reached: dict[frozenset[str], set[str]] = {}
+    for (cache, each, more), fraction, dtype, width, exact in itertools.product(
+        caches, (None, *steps), (None, "bfloat16"), (None, 12, 8, 4), (False, True)
+    ):
+        if exact and not each:
+            continue
+        given_up = {"fraction": fraction, "state_dtype": dtype, "draft_tokens": width, "slots": exact, cache: cache}
+        setting = {
+            "memory.mem_fraction_static": fraction,
+            "memory.mamba_ssm_dtype": dtype,
+            "speculative.num_draft_tokens": width,
+            "memory.max_mamba_cache_size": 8 * each if exact else None,
+        }
+        budget = predict(given.replace({name: value for name, value in setting.items() if value} | more))
+        certainty = certain(budget, need)
+        if certainty is not None:
+            reached.setdefault(frozenset(kind for kind, value in given_up.items() if value), set()).add(certainty)
+    sure = [kinds for kinds, how in reached.items() if "sure" in how]
+    least = {kinds for kinds in reached if not any(other < kinds for other in sure)}
+    planned = {frozenset(change.kind for change in one.changes): one.certainty for one in found.plans}
+    assert found.complete and len(planned) >= 4
+    for kinds, certainty in planned.items():
+        assert certainty == ("sure" if kinds in sure else "likely")
+    # of those that are likely only, an addition to another likely one is not told
+    assert {kinds for kinds in least if kinds in sure or not any(other < kinds for other in least)} <= set(planned)
+    assert set(planned) <= least
+
+
+def test_the_proof_names_only_what_was_gone_through() -> None:
+    found = answer("story/tp2-8-0516", "running_requests=8", "context=32768", *TIGHT, sizes=(1,))
+    assert size(found, 1).grid == (
+        "the settings as they are; exactly as many slots as needed; ratios of 0.1 to 8; fractions of 0.05 to 0.97 in "
+        "hundredths; prefix cache by extra_buffer_lazy, extra_buffer without overlap, no_buffer; and every combination "
+        "of these (a ratio with one other at most: exact slots leave more tokens)"
+    )
+    plain, _ = from_scratch(model="Qwen/Qwen3-8B", gpu="rtx-pro-6000")
+    start = frame(plain)
+    assert isinstance(start, Frame)
+    assert grid.described(Wishes(), frozenset({"radix"}), start) == (
+        "the settings as they are; fractions of 0.05 to 0.97 in hundredths; KV in fp8_e4m3; and every combination of "
+        "these"
+    )
+
+
+def test_with_slots_kept_a_ratio_goes_with_everything() -> None:
+    """Where slots are given exactly no ratio leaves more tokens; where that is barred, ratios are all that is left."""
+    many = [kinds for kinds in grid.combinations(Wishes(), frozenset({"slots"})) if "ratio" in kinds.inner]
+    few = [kinds for kinds in grid.combinations(Wishes(), frozenset()) if "ratio" in kinds.inner]
+    # state, KV and width changed or not, three ways of the cache, fraction or not: 48; alone and with one other: 7
+    assert (len(many), len(few)) == (2 * 2 * 2 * 3 * 2, 7)
+
+
+def test_as_many_as_possible_says_what_more_would_run() -> None:
+    text = headline(answer("story/tp1-4", sizes=(1,)))[1]
+    assert text == (
+        "4 requests at once on 1 × RTX PRO 6000 (TP1): as the settings are. Up to 10 with max_running_requests 10, "
+        "max_mamba_cache_size 40, mem_fraction_static 0.88: it costs slack, KV tokens."
+    )
 
 
 def test_plans_are_in_the_order_of_what_they_cost_and_none_adds_to_another() -> None:

@@ -65,7 +65,7 @@ def _sizes(answer: Answer) -> Table:
     table.add_column("ranks", style="bold", no_wrap=True)
     table.add_column("cheapest that reaches it", overflow="fold", min_width=24)
     table.add_column("", no_wrap=True)
-    table.add_column(f"most: {' / '.join(_LEVELS)}", no_wrap=True)
+    table.add_column(f"most: {' / '.join(_LEVELS)}")  # wraps between figures: a figure is never cut off
     for size in answer.sizes:
         owned = "" if size.gpus <= answer.gpus else " *"
         if size.impossible is not None:

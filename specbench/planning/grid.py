@@ -2,8 +2,8 @@
 
 A candidate is as dear as its dearest change; of equally dear ones the next dearest decides, then fewer changes, then
 the smaller step. Every combination of the kinds is in the grid: slots as they are, given exactly, or another ratio
-(alone and with one further change only: exactly the slots that are needed leave more tokens than any ratio); fraction;
-types; draft tokens; strategy or no prefix cache.
+(alone and with one further change only, unless slots are kept: exactly the slots that are needed leave more tokens than
+any ratio); fraction; types; draft tokens; strategy or no prefix cache.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from .changes import (
     COSTS,
+    FRACTIONS,
+    RATIOS,
     Change,
     Kind,
     cache_dtypes,
@@ -39,11 +41,17 @@ _OUTER: tuple[tuple[Kind | None, ...], ...] = (
 _INNER: tuple[tuple[Kind | None, ...], ...] = ((None, "slots", "ratio"), (None, "fraction"))
 _MOST_WITH_RATIO = 2
 
-#: What is gone through, for the words of a proof.
-WORDS = (
-    "slots as set, exactly as many as needed, or a ratio of 0.1 to 8; fractions of 0.05 to 0.97 in hundredths; state "
-    "in bfloat16; KV in fp8_e4m3; 3/4, 1/2 and 1/4 of the draft tokens; every strategy of the prefix cache, and none"
-)
+#: What is gone through of each kind, for the words of a proof; {}: the values.
+_WORDS: Mapping[Kind, str] = {
+    "slots": "exactly as many slots as needed",
+    "ratio": f"ratios of {RATIOS[0]:g} to {RATIOS[-1]:g}",
+    "fraction": f"fractions of {FRACTIONS[0]:g} to {FRACTIONS[-1]:g} in hundredths",
+    "state_dtype": "state in {}",
+    "kv_dtype": "KV in {}",
+    "draft_tokens": "{} draft tokens",
+    "strategy": "prefix cache by {}",
+    "radix": "prefix cache {}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +70,55 @@ class Kinds:
         return tuple(sorted((_RANK[kind] for kind in self.all), reverse=True))
 
 
-def combinations(wishes: Wishes, keep: frozenset[str]) -> list[Kinds]:
-    """Every combination, cheapest first. `keep`: kinds that are not touched."""
+def _barred(wishes: Wishes, keep: frozenset[str]) -> set[str]:
     barred = set(keep)
     barred |= {"state_dtype"} if wishes.state_dtype is not None else set()
     barred |= {"kv_dtype"} if wishes.kv_dtype is not None else set()
     barred |= {"radix"} if wishes.prefix_cache else set()
-    found = []
+    return barred
+
+
+def combinations(wishes: Wishes, keep: frozenset[str]) -> list[Kinds]:
+    """Every combination, cheapest first. `keep`: kinds that are not touched."""
+    barred, found = _barred(wishes, keep), []
+    most_with_ratio = _MOST_WITH_RATIO if "slots" not in barred else len(COSTS)
     for outer in itertools.product(*_OUTER):
         for inner in itertools.product(*_INNER):
             kinds = Kinds(tuple(k for k in outer if k is not None), tuple(k for k in inner if k is not None))
-            if kinds.all & barred or ("ratio" in kinds.inner and len(kinds.all) > _MOST_WITH_RATIO):
+            if kinds.all & barred or ("ratio" in kinds.inner and len(kinds.all) > most_with_ratio):
                 continue
             found.append(kinds)
     return sorted(found, key=lambda kinds: kinds.cost)
 
 
-def outer_changes(kinds: Kinds, base: Frame, wishes: Wishes) -> Iterator[tuple[Change, ...]]:
-    """Changes that make the frames of a combination, the dearest kind slowest, smallest steps first."""
+def described(wishes: Wishes, keep: frozenset[str], base: Frame) -> str:
+    """What is gone through, in words: of the kinds that neither a wish nor `keep` bars and that this server has."""
+    barred, stateful = _barred(wishes, keep), bool(base.resolved.target.state_layers)
+    parts = []
+    for kind, words in _WORDS.items():
+        values = _outer_values(base, wishes).get(kind, [])
+        there = kind == "fraction" or stateful if kind in ("slots", "ratio", "fraction") else bool(values)
+        if there and kind not in barred:
+            parts.append(words.format(", ".join(str(change.value) for change in values)))
+    both = stateful and not {"slots", "ratio"} & barred
+    ratio = " (a ratio with one other at most: exact slots leave more tokens)" if both else ""
+    return "; ".join(["the settings as they are", *parts, f"and every combination of these{ratio}"])
+
+
+def _outer_values(base: Frame, wishes: Wishes) -> dict[Kind, list[Change]]:
     resolved = base.resolved
-    values: dict[Kind, list[Change]] = {
+    return {
         "state_dtype": list(state_dtypes(resolved)),
         "kv_dtype": list(cache_dtypes(resolved)),
         "draft_tokens": list(draft_widths(base.config, resolved.shape.verify_width, wishes.draft_tokens or 0)),
         "strategy": list(strategies(resolved)),
         "radix": list(no_radix(base.config)),
     }
+
+
+def outer_changes(kinds: Kinds, base: Frame, wishes: Wishes) -> Iterator[tuple[Change, ...]]:
+    """Changes that make the frames of a combination, the dearest kind slowest, smallest steps first."""
+    values = _outer_values(base, wishes)
     yield from itertools.product(*(values[kind] for kind in _dearest_first(kinds.outer)))
 
 

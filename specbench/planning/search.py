@@ -21,7 +21,7 @@ from ..specs import load_model
 from ..units import format_gib
 from .changes import TP_SIZES, Change, Kind, check_kinds, fractions, slots, without_graphs
 from .costs import costs
-from .grid import Kinds, combinations, inner_changes, outer_changes
+from .grid import Kinds, combinations, described, inner_changes, outer_changes
 from .screen import (
     Figures,
     Frame,
@@ -41,6 +41,7 @@ from .screen import (
 from .types import MOST_REQUESTS, Answer, Certainty, Failure, Most, Plan, Size
 from .wished import asking, on_ranks, with_wishes
 from .wishes import LEAST_SLACK_BYTES, Wishes, check_gpus, of_mapping
+from .words import setting
 
 #: Plans of one number of ranks that are enough; the search of a size ends with them.
 MOST_PLANS = 8
@@ -126,6 +127,7 @@ class _Search:
                 plans=(),
                 tried=0,
                 refused=0,
+                grid="",
                 complete=True,
                 failures=(),
                 most=(),
@@ -152,6 +154,7 @@ class _Search:
             plans=plans,
             tried=count.tried,
             refused=count.refused,
+            grid=described(self.wishes, self.keep, unchecked(self.base)),
             complete=complete,
             failures=failures,
             most=most,
@@ -419,6 +422,7 @@ class _Search:
             plans=tuple(plans),
             tried=self.count.tried,
             refused=self.count.refused,
+            grid="",
             complete=True,
             failures=(),
             most=most,
@@ -503,7 +507,7 @@ def _tried(changes: tuple[Change, ...], count: int) -> str:
     """'max_mamba_cache_size 40'; of a ladder its best step."""
     if not changes:
         return "nothing changed beside what is asked"
-    best = ", ".join(f"{key.rpartition('.')[2]} {value}" for change in changes for key, value in change.set.items())
+    best = setting(changes)
     return best if count == 1 else f"{best} (the best of {count} steps)"
 
 

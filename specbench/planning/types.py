@@ -72,6 +72,7 @@ class Size:
     plans: tuple[Plan, ...]  # cheapest first; empty: none of the grid reaches
     tried: int  # candidates that were predicted
     refused: int  # candidates that the engine's arguments refuse
+    grid: str  # what was gone through, in words; "": nothing was
     complete: bool  # whether the whole grid was gone through (always where there is no plan)
     failures: tuple[Failure, ...]
     most: tuple[Most, ...]  # by level

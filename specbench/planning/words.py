@@ -17,7 +17,6 @@ from ..speculative import canonical
 from ..terms import Limit
 from ..units import GIB, Interval, counted, format_gib
 from .changes import ASKED, COSTS, PRICES, Change
-from .grid import WORDS
 from .screen import estimated_outside, per_worker
 from .types import MOST_REQUESTS, Answer, Most, Plan, Size
 from .wishes import LEAST_SLACK_BYTES
@@ -88,8 +87,19 @@ def headline(answer: Answer) -> tuple[bool, str]:
         each = 0 if running is None else running.point
         count = counted(each * answer.given.parallel.dp_size, "request")
         count += " or more (no more were tried)" if each >= MOST_REQUESTS else ""
-        return True, f"{count} at once on {where}: {_how(answer, best)}"
+        return True, f"{count} at once on {where}: {_how(answer, best)}{_and_more(answer, best)}"
     return True, f"Yes: {wishes.words}, on {where}: {_how(answer, best)}"
+
+
+def _and_more(answer: Answer, best: Plan) -> str:
+    """Where the most is wished: what more would run on these ranks, for what that costs."""
+    size = next(size for size in answer.sizes if size.tp_size == best.tp_size)
+    most = max(size.most, key=lambda one: one.sure, default=None)
+    plan, running = None if most is None else most.sure_plan, best.budget.limits["running_requests"].value
+    if most is None or plan is None or running is None or most.sure <= running.point:
+        return ""
+    more = most.sure * answer.given.parallel.dp_size
+    return f" Up to {more:,} with {setting(plan.changes)}: it costs {prices(plan)}."
 
 
 def _how(answer: Answer, best: Plan) -> str:
@@ -142,8 +152,8 @@ def of_size(answer: Answer, size: Size) -> Iterator[str]:
     if size.plans:
         return
     yield (
-        f"none of {counted(size.tried, 'candidate')} reaches it (the whole grid: {WORDS}; and every combination of "
-        f"them, each predicted; {counted(size.refused, 'further combination')} refused by the engine's arguments)."
+        f"none of {counted(size.tried, 'candidate')} reaches it (the whole grid: {size.grid}; each predicted, and "
+        f"{counted(size.refused, 'further combination')} refused by the engine's arguments)."
     )
     nearest = next((most for most in size.most if most.level == "any"), None)
     wanted = per_worker(answer.given, answer.wishes.running_requests or 1)
