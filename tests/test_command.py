@@ -123,7 +123,8 @@ def test_measured_memory_of_an_emulating_card_decides_the_fraction() -> None:
 def test_every_memory_and_speculative_key_has_a_flag() -> None:
     sections = run("0.5.16").to_sections()
     keys = {f"{section}.{key}" for section in ("parallel", "speculative", "memory") for key in sections[section]}
-    assert keys | {"engine.enable_metrics"} == set(FLAGS)
+    # speculative.custom describes a plug-in to the prediction: its flags are the plug-in's own, in engine.args
+    assert (keys - {"speculative.custom"}) | {"engine.enable_metrics"} == set(FLAGS)
 
 
 @pytest.mark.parametrize(
