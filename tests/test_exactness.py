@@ -72,6 +72,15 @@ SHARES = {
 }
 
 
+def test_the_short_table_sums_the_sources(rows: tuple[Compared, ...]) -> None:
+    """By hand from SHARES, configuration: slots 59 + 20 of 59 + 21; tokens 14 + 2 of 59 + 25; 5,251 of 1,383,571."""
+    text = page(rows, CASES, NOT_COMPARED)
+    assert "| state slots | 79 of 80 | 1 | 0 | 0.43 % |" in text
+    assert "| KV tokens | 16 of 84 | 68 | 0 | 0.38 % |" in text
+    assert "| refused or not | 64 of 64 | 0 | 0 |  |" in text
+    assert "| weights (exact: within the rounding of the log) | 57 of 82 | 22 | 3 | 13 % |" in text
+
+
 def test_the_shares(rows: tuple[Compared, ...]) -> None:
     assert shares(rows) == SHARES
 

@@ -26,6 +26,12 @@ A figure is **exact** when the prediction's point is the logged figure (a size: 
 
 {bases}
 """
+_SHORT = """Before a start, from the configuration alone, all sources together. Most are H200s, whose free memory
+before loading is in the GPU table as measured, in part in these very starts; on a card that was not measured the
+interval is wider and its point farther off. Why a figure is not exact: a section below.
+"""
+_READING = """Each source by itself, by what was known. *rows*: figures compared, one of each start that logged it.
+"""
 _RECORDINGS = """Slots, requests and tokens of each start as logged, and the prediction from the configuration alone and
 from the free memory of the start. `=`: exact; otherwise the point with its interval.
 """
@@ -41,7 +47,7 @@ def page(rows: Sequence[Compared], cases: Sequence[Case], not_compared: Mapping[
         measured=sum(case.source == "measured start" for case in cases),
         bases="\n".join(f"- *{basis}*: {words}" for basis, words in BASES.items()),
     )
-    parts = [head, "## Shares\n", _shares(rows)]
+    parts = [head, "## In short\n", _SHORT, _short(rows), "## Shares\n", _READING, _shares(rows)]
     parts += ["## Not exact, and why\n", "Recordings:\n", _inexact_recordings(rows)]
     parts += ["Measured starts:\n", _inexact_cases(rows, "measured start")]
     parts += ["Public cases:\n", _inexact_cases(rows, "public case")]
@@ -50,6 +56,29 @@ def page(rows: Sequence[Compared], cases: Sequence[Case], not_compared: Mapping[
     parts += ["## Every measured start\n", _cases(rows, [case for case in cases if case.source == "measured start"])]
     parts += ["## Every recording\n", _RECORDINGS, _recordings(rows)]
     return "\n".join(parts)
+
+
+def _short(rows: Sequence[Compared]) -> str:
+    """A line per figure: what somebody who has not started a server yet can count on."""
+    mine = [row for row in rows if row.basis == "configuration"]
+    body = []
+    for figure, words in FIGURES.items():
+        verdicts = [row.verdict for row in mine if row.figure == figure]
+        if not verdicts:
+            continue
+        exact, inside = verdicts.count("exact"), verdicts.count("inside")
+        off = len(verdicts) - exact - inside
+        body.append((words, f"{exact} of {len(verdicts)}", inside, off, _worst(mine, figure)))
+    return _table(("figure", "exact", "inside the interval", "off", "farthest point, of what was logged"), body)
+
+
+def _worst(rows: Sequence[Compared], figure: str) -> str:
+    apart = [
+        100 * abs(row.predicted.point - row.logged) / max(row.logged, 1)
+        for row in rows
+        if row.figure == figure and row.verdict != "exact" and row.predicted is not None
+    ]
+    return f"{max(apart):.2g} %" if apart else ""
 
 
 def _shares(rows: Sequence[Compared]) -> str:
