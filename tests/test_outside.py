@@ -162,6 +162,10 @@ def test_the_term_says_that_it_is_an_estimate_and_on_what_it_rests() -> None:
     ).terms["graphs"]
     assert other.formula.endswith("widened, as not recorded: this card, a batch of 24")
     assert other.bytes is not None and other.bytes.high > 2 * other.bytes.point
+    # of the EAGLE family NEXTN alone was recorded
+    drafts = {"speculative.algorithm": "STANDALONE", "speculative.draft_model_path": "Qwen/Qwen3.5-9B"}
+    unlike = predict(config().replace(drafts)).terms["graphs"]
+    assert unlike.formula.endswith("widened, as not recorded: this algorithm")
 
 
 def test_without_graphs_none_are_captured() -> None:

@@ -20,14 +20,14 @@ CELL = 24_576
 
 def run(version: str, model: str = OSS, **changes: Any) -> RunConfig:
     memory = {"mem_fraction_static": 0.8, "max_running_requests": 32, "context_length": 32_768}
-    dp = changes.pop("dp", 1)
+    dp, pp = changes.pop("dp", 1), changes.pop("pp", 1)
     return RunConfig.model_validate(
         {
             "name": "windows",
             "engine": {"version": version, "args": changes.pop("args", {})},
             "model": model,
-            "gpu": {"name": "h200", "count": dp},
-            "parallel": {"tp_size": dp, "dp_size": dp, "enable_dp_attention": dp > 1},
+            "gpu": {"name": "h200", "count": dp * pp},
+            "parallel": {"tp_size": dp, "pp_size": pp, "dp_size": dp, "enable_dp_attention": dp > 1},
             "speculative": changes.pop("speculative", {"algorithm": "none"}),
             "memory": memory | changes,
         }
@@ -151,3 +151,11 @@ def test_layers_of_two_geometries() -> None:
     assert found.details["cell_bytes"].point == 23_040
     assert found.details["window_cell_bytes"].point == 199_680
     assert tokens(found) == 411_206
+
+
+def test_the_pipeline_stage_whose_tokens_cost_most_counts() -> None:
+    """Of MiMo's 48 layers the second half costs more: 4 × 2,560 + 0.8 × 20 × 5,120 = 92,160 B, the first
+    5 × 2,560 + 0.8 × 19 × 5,120 = 90,624. 75,161,927,679 // 92,160 = 815,559."""
+    found = measured(run("0.5.16", "XiaomiMiMo/MiMo-V2-Flash", kv_cache_dtype="bfloat16", pp=2))
+    assert (found.details["cell_bytes"].point, found.details["window_cell_bytes"].point) == (10_240, 102_400)
+    assert tokens(found) == 815_559

@@ -14,13 +14,14 @@ from typing import Any
 
 from ..architectures.dflash import target_layers
 from ..configuration import yamltext
+from ..engines.sglang.given import server_args
 from ..engines.sglang.resolve import Settings
+from ..engines.sglang.sizing.fraction import max_prefill_tokens
 from ..errors import SpecError
 from ..paths import DATA
 from ..units import GIB, Interval, format_gib
 
 _FAMILIES = ("none", "ngram", "dflash", "eagle")
-_WHOLE_PREFILL = 16384  # --max-prefill-tokens, what an unchunked prefill takes at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +211,8 @@ def _beyond(settings: Settings, sizes: tuple[int, ...]) -> tuple[str, ...]:
         found.append("this card")
     if settings.version not in known["versions"]:
         found.append(f"SGLang {settings.version}")
-    if settings.family not in known["families"] or (settings.family == "none" and not settings.rule.draft_loads_first):
+    decodes_alone = settings.family == "none"
+    if settings.algorithm not in known["algorithms"] or (decodes_alone and not settings.rule.draft_loads_first):
         found.append("this algorithm")
     if settings.config.parallel.gpus > known["tp_size"]:
         found.append(f"{settings.config.parallel.gpus} GPUs")
@@ -220,8 +222,9 @@ def _beyond(settings: Settings, sizes: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _chunk(settings: Settings) -> int:
+    """Tokens of a full prefill; unchunked, all that the engine takes at once."""
     chunk = -1 if settings.defaults is None else settings.defaults.chunk_of_worker
-    return chunk if chunk > 0 else _WHOLE_PREFILL
+    return chunk if chunk > 0 else max_prefill_tokens(server_args(settings.config))
 
 
 # ── laws ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from .sizing import cell as cells
 from .sizing.cell import Cell, Slot
 from .sizing.contract import Demand
 from .sizing.rings import rings
-from .sizing.windows import apart, windows
+from .sizing.windows import apart, ratio, windows
 
 _PARTITION = "SGLANG_PP_LAYER_PARTITION"
 _VLM_CACHE_MIB = 100
@@ -58,6 +58,7 @@ def units(settings: Settings) -> tuple[Slot, Cell]:
         draft_itemsize=settings.draft_kv_itemsize,
         partition=partition,
         windows=apart(settings),
+        window_ratio=ratio(settings),
     )
     return slot, cell
 

@@ -3,8 +3,9 @@
 The two differ. Up to 0.5.16 a DFLASH draft is charged by its share of layers, as if its heads were the target's; an
 EAGLE draft is charged so from 0.5.14 on, and only when there is a draft path, given or the engine's own. (From 0.5.20 a
 head of the target's own is charged when the target's config itself has `num_nextn_predict_layers`, which Qwen3-Next and
-Qwen3.5 have not: seen with 0.5.16 and 0.5.23.) Pipeline stages differ in their layers; the stage with most of a kind is
-what counts. Sparse latent attention in fp8 is allocated with its scales, which the solver counts only from 0.5.18.
+Qwen3.5 have not: seen with 0.5.16 and 0.5.23.) Pipeline stages differ in their layers: what counts is the stage whose
+tokens cost most, and the one with most linear layers. Sparse latent attention in fp8 is allocated with its scales,
+which the solver counts only from 0.5.18.
 
 Sources: model_executor/pool_configurator.py (DefaultPoolConfigurator), model_runner.py of 0.5.14,
 model_runner_components/spec_aux_hidden_state.py from 0.5.16, configs/model_config.py (_config_draft_model).
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from ....errors import SpecError
 from ....layers import KvLayer, LatentAttention, LatentLayout, Layer, StateLayer, parts
@@ -23,8 +23,6 @@ from ....specs import ModelSpec
 from ....speculative.contract import DraftKv
 from ....versions import at_least
 from .contract import Rule
-
-_Kind = TypeVar("_Kind", KvLayer, StateLayer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +79,27 @@ def cell(
     draft_itemsize: int | None = None,
     partition: tuple[int, ...] | None = None,
     windows: bool = True,
+    window_ratio: float = 1.0,
 ) -> Cell:
     """`charge`: the engine's way for the algorithm. `path`: whether the draft has a path. `pool`: whether it keeps KV
     of its own; it does so for the target's token count in every version. `draft_itemsize`: None: the target's.
 
-    `windows`: whether layers that look back over a window have a pool of their own. `bare_fp8`: sparse latent attention
+    `windows`: whether layers that look back over a window have a pool of their own, `window_ratio`: of its tokens to
+    those of the other. `bare_fp8`: sparse latent attention
     keeps no scales (kernels that read none). SpecError for a target without full attention: it has no KV, and this
     engine's solver divides by its size.
     """
     stages = stage_layers(target.layers, pp, partition)
-    everything = _most([[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages])
+    kept = LatentLayout(scaled_fp8=not bare_fp8, shares_index=rule.index_shared, pools_index=rule.index_pooled)
+    counted = replace(kept, scaled_fp8=kept.scaled_fp8 and rule.latent_scales_charged)
+
+    def cost(stage: Sequence[KvLayer]) -> float:
+        """Of a token: the stage with the largest has the fewest, and all stages take its number."""
+        looking_back = [layer for layer in stage if layer.window is not None and windows]
+        others = [layer for layer in stage if layer.window is None or not windows]
+        return _bytes(others, tp, itemsize, counted) + window_ratio * _bytes(looking_back, tp, itemsize, counted)
+
+    everything = max(([part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages), key=cost)
     layers = [layer for layer in everything if layer.window is None or not windows]
     apart = [layer for layer in everything if layer.window is not None and windows]
     if not layers:
@@ -98,8 +107,6 @@ def cell(
             f"model: {target.name} has no full-attention layer, so there is no KV pool to size.\n"
             "Check layer_types and full_attention_interval of its config.json."
         )
-    kept = LatentLayout(scaled_fp8=not bare_fp8, shares_index=rule.index_shared, pools_index=rule.index_pooled)
-    counted = replace(kept, scaled_fp8=kept.scaled_fp8 and rule.latent_scales_charged)
     target_bytes = _bytes(layers, tp, itemsize, kept)
     target_charged = _bytes(layers, tp, itemsize, counted)
     draft_layers = draft.attention_layers if draft is not None else ()
@@ -196,7 +203,7 @@ def slot(
 ) -> Slot:
     """All zero for a model without state."""
     stages = stage_layers(target.layers, pp, partition)
-    mine = _most([[part for part in parts(stage) if isinstance(part, StateLayer)] for stage in stages])
+    mine = max(([part for part in parts(stage) if isinstance(part, StateLayer)] for stage in stages), key=len)
     conv = sum(layer.conv_bytes(tp, conv_itemsize) for layer in mine)
     ssm = sum(layer.ssm_bytes(tp, ssm_itemsize) for layer in mine)
     everything = target.state_layers
@@ -225,8 +232,3 @@ def stage_layers(layers: Sequence[Layer], pp: int, partition: tuple[int, ...] | 
     sizes = partition or even_stages(len(layers), pp)
     ends = [sum(sizes[: stage + 1]) for stage in range(len(sizes))]
     return [layers[end - size : end] for size, end in zip(sizes, ends, strict=True)]
-
-
-def _most(stages: list[list[_Kind]]) -> list[_Kind]:
-    """The layers of a kind on the stage that has most of them."""
-    return max(stages, key=len)

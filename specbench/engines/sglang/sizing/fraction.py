@@ -189,9 +189,13 @@ def _step_tokens(config: RunConfig, args: Mapping[str, Any], role: str, chunk: i
     if role == "decode":
         requests = config.memory.max_running_requests or batch or 1
         return max(requests * (config.speculative.num_draft_tokens or 1), _LEAST_TOKENS)
+    return max(chunk if chunk > 0 else max_prefill_tokens(args), _LEAST_TOKENS)
+
+
+def max_prefill_tokens(args: Mapping[str, Any]) -> int:
+    """Tokens that a prefill takes at once where it is not chunked."""
     given = args.get("max_prefill_tokens")
-    whole = given if isinstance(given, int) and not isinstance(given, bool) else _MAX_PREFILL_TOKENS
-    return max(chunk if chunk > 0 else whole, _LEAST_TOKENS)
+    return given if isinstance(given, int) and not isinstance(given, bool) else _MAX_PREFILL_TOKENS
 
 
 def _for_prefill_graphs(version: str, target: ModelSpec, args: Mapping[str, Any], sizes: tuple[int, ...]) -> float:

@@ -28,8 +28,19 @@ def apart(settings: Settings) -> bool:
     return not server_args(settings.config).get("disable_hybrid_swa_memory", False)
 
 
+def ratio(settings: Settings) -> float:
+    """Tokens of that pool to those of the other. ConfigError out of range."""
+    given = server_args(settings.config).get("swa_full_tokens_ratio", _DEFAULT_RATIO)
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 1:
+        raise ConfigError(
+            f"engine.args.swa-full-tokens-ratio: got {given!r:.40}; expected a number above 0, at most 1.\n"
+            "Correct it or leave it out."
+        )
+    return float(given)
+
+
 def windows(settings: Settings, cell: Cell) -> Windows | None:
-    """None: no layer has a window. ConfigError for versions whose way was not read, and for a ratio out of range."""
+    """None: no layer has a window. ConfigError for versions whose way was not read."""
     if not cell.window_bytes:
         return None
     version = settings.rule.version
@@ -38,16 +49,10 @@ def windows(settings: Settings, cell: Cell) -> Windows | None:
             f"engine.version: how {settings.version} sizes sliding-window layers was not read.\n"
             f"Predict {_FIRST} or later, or set engine.args.disable-hybrid-swa-memory."
         )
-    ratio = server_args(settings.config).get("swa_full_tokens_ratio", _DEFAULT_RATIO)
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
-        raise ConfigError(
-            f"engine.args.swa-full-tokens-ratio: got {ratio!r:.40}; expected a number above 0, at most 1.\n"
-            "Correct it or leave it out."
-        )
     return Windows(
         bytes=cell.window_bytes,
         tokens=cell.window_tokens,
-        ratio=float(ratio),
+        ratio=ratio(settings),
         cap=_cap(settings, cell),
         whole_cell_first=not at_least(version, "0.5.11"),
         checked=at_least(version, "0.5.16"),
