@@ -85,6 +85,19 @@ def test_a_mixed_checkpoint_keeps_kv_in_16_bits_before_0_5_15() -> None:
     assert (found["cell_bytes"], found["tokens"]) == (65_536, 57_366)
 
 
+def test_a_mixed_checkpoint_tells_its_kv_in_the_file_beside_its_config() -> None:
+    """10 full layers × 1 head a rank × 512 × 1 B = 5,120 B a token: config.json has no kv_cache_scheme."""
+    model = "nvidia/Qwen3.6-35B-A3B-NVFP4"
+    point = _point("0.5.16", model, 143771, 10**11, 5 * 10**10, parallel={"tp_size": 2})
+    assert predicted(point)["cell_bytes"] == 5_120
+
+
+def test_extra_buffers_where_the_engine_keeps_no_prefixes_by_itself() -> None:
+    """Ring-2.5 of 0.5.12: it turns its cache off before it would refuse the strategy without one."""
+    memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer", "disable_radix_cache": True}
+    assert check(_point("0.5.12", "inclusionAI/Ring-2.5-1T", 143771, 10**11, 10**10, memory=memory).config) == []
+
+
 @pytest.mark.parametrize(
     ("version", "model", "memory", "text"),
     [

@@ -76,6 +76,24 @@ def test_a_version_whose_way_was_not_read() -> None:
     assert tokens(whole) == 1_529_173  # 70 GiB // 49,152
 
 
+@pytest.mark.parametrize(
+    ("version", "stages", "expected"),
+    [("0.5.12", 2, 3_163_806), ("0.5.20", 4, 5_919_380), ("0.5.22", 2, 3_398_162), ("0.5.22", 4, 6_796_325)],
+)
+def test_a_stage_counts_the_first_layer_of_the_next(version: str, stages: int, expected: int) -> None:
+    """A layer: 8 KV heads × 128 × 2 B = 2,048 B. Two stages of 12 layers, 6 of each kind: up to 0.5.20 the first counts
+    layer 12, with a window, too: 75,161,927,679 // (6 × 2,048 + 0.8 × 7 × 2,048) = 3,163,806; four stages:
+    (3 + 0.8 × 4) × 2,048 = 12,697.6 B. From 0.5.22 10.8 and 5.4 layers' bytes."""
+    config = run(version)
+    changed = config.model_copy(
+        update={
+            "parallel": config.parallel.model_copy(update={"pp_size": stages}),
+            "gpu": config.gpu.model_copy(update={"count": stages}),
+        }
+    )
+    assert tokens(measured(changed)) == expected
+
+
 def test_the_ratio_is_followed() -> None:
     """75,161,927,679 // (24,576 + 0.1 × 24,576) = 2,780,315."""
     assert tokens(measured(run("0.5.16", args={"swa-full-tokens-ratio": 0.1}))) == 2_780_315

@@ -29,6 +29,8 @@ KINDS: dict[str, str] = {
     "no_room": "ValueError: Loaded weights leave no GPU memory for the KV cache",
     "not_enough_memory": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
     "state_too_small": "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests.",
+    "window_too_small": "ValueError: SWA pool (",
+    "window_cap_too_large": "RuntimeError: SWA pool cap (",
 }
 #: Refusals that come as a model's layers are built, which the oracle does not do: it would go on to the pools.
 #: A config.json that is read by code which its checkpoint brings, or that a release reads otherwise than published.

@@ -9,7 +9,7 @@ from ....configuration.config import RunConfig
 from ....errors import ConfigError
 from ....specs import ModelSpec
 from ....versions import at_least
-from ..families import fixed_page_size, settles_strategy
+from ..families import disables_radix_cache, fixed_page_size, settles_strategy
 from ..given import server_args
 from ..resolve import keeps_prefixes, overlaps, resolve_strategy
 from ..sizing.contract import Rule
@@ -100,7 +100,8 @@ def _strategy(config: RunConfig, version: str, rule: Rule, target: ModelSpec) ->
     early = not at_least(version, "0.5.14")
     radix = keeps_prefixes(config, version, target)
     if not radix:
-        if buffered and memory.disable_radix_cache and at_least(version, "0.5.10") and early:
+        by_itself = disables_radix_cache(target.architecture, version, speculates=False)  # then it asks no further
+        if buffered and not by_itself and memory.disable_radix_cache and at_least(version, "0.5.10") and early:
             stop = "." if at_least(version, "0.5.13") else ""
             yield Refusal(
                 key=key,

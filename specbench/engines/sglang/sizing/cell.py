@@ -85,9 +85,8 @@ def cell(
     of its own; it does so for the target's token count in every version. `draft_itemsize`: None: the target's.
 
     `windows`: whether layers that look back over a window have a pool of their own, `window_ratio`: of its tokens to
-    those of the other. `bare_fp8`: sparse latent attention
-    keeps no scales (kernels that read none). SpecError for a target without full attention: it has no KV, and this
-    engine's solver divides by its size.
+    those of the other. `bare_fp8`: sparse latent attention keeps no scales (kernels that read none). SpecError for a
+    target without full attention: it has no KV, and this engine's solver divides by its size.
     """
     stages = stage_layers(target.layers, pp, partition)
     kept = LatentLayout(scaled_fp8=not bare_fp8, shares_index=rule.index_shared, pools_index=rule.index_pooled)
@@ -99,7 +98,7 @@ def cell(
         others = [layer for layer in stage if layer.window is None or not windows]
         return _bytes(others, tp, itemsize, counted) + window_ratio * _bytes(looking_back, tp, itemsize, counted)
 
-    everything = max(([part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages), key=cost)
+    everything = max(_counted(rule, stages, windows=windows), key=cost)
     layers = [layer for layer in everything if layer.window is None or not windows]
     apart = [layer for layer in everything if layer.window is not None and windows]
     if not layers:
@@ -135,6 +134,19 @@ def cell(
         window_bytes=_bytes(apart, tp, itemsize, kept),
         window_tokens=max((layer.window or 0 for layer in apart), default=0),
     )
+
+
+def _counted(rule: Rule, stages: Sequence[Sequence[Layer]], *, windows: bool) -> list[list[KvLayer]]:
+    """Layers with KV of each pipeline stage, as they are counted and allocated.
+
+    Up to 0.5.20 a stage counts the first layer of the next one too, where windows have a pool of their own
+    (model_runner.py, adjust_hybrid_swa_layers_for_pp: `range(start_layer, end_layer + 1)`).
+    """
+    found = [[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages]
+    split = windows and any(layer.window is not None for stage in found for layer in stage)
+    if not split or at_least(rule.version, "0.5.22"):
+        return found
+    return [[*stage, *after[:1]] for stage, after in zip(found, [*found[1:], []], strict=True)]
 
 
 def _charged_beside_windows(rule: Rule, charge: DraftKv) -> bool:
