@@ -147,6 +147,11 @@ class ParallelSection(Section):
         return 1 if self.enable_dp_attention else self.dp_size
 
     @property
+    def attention_dp(self) -> int:
+        """Workers of data-parallel attention, which share requests and chunks; 1 without it."""
+        return self.dp_size if self.enable_dp_attention else 1
+
+    @property
     def gpus(self) -> int:
         """GPUs that the server takes, over all its hosts: one a rank."""
         return self.tp_size * self.pp_size * self.replicas

@@ -19,7 +19,6 @@ from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines import check
 from ..engines.sglang.demand import demand, rest_gib, units
-from ..engines.sglang.per_worker import attention_ranks
 from ..engines.sglang.resolve import Settings, settings
 from ..engines.sglang.sizing.cell import Cell, Slot
 from ..engines.sglang.sizing.contract import Demand
@@ -208,4 +207,4 @@ def per_worker(config: RunConfig, requests: int) -> int:
 
 def asked_of_server(config: RunConfig, each: int) -> int:
     """`--max-running-requests` of a server whose workers are to run `each`: workers of DP attention share it."""
-    return each * attention_ranks(config.parallel)
+    return each * config.parallel.attention_dp

@@ -14,7 +14,6 @@ from ... import speculative
 from ...configuration.config import RunConfig
 from ...speculative.contract import Shape
 from ...versions import at_least
-from .per_worker import attention_ranks
 
 _ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN")
 _STOPPED_BY = ("enable_multi_layer_eagle", "enable_two_batch_overlap", "enable_pdmux")
@@ -32,7 +31,7 @@ def candidates(config: RunConfig, version: str, args: Mapping[str, Any]) -> tupl
     section = config.speculative
     if not args.get("speculative_adaptive") or args.get("speculative_adaptive_config"):
         return None
-    stopped = attention_ranks(config.parallel) > 1 or any(args.get(flag) for flag in _STOPPED_BY)
+    stopped = config.parallel.attention_dp > 1 or any(args.get(flag) for flag in _STOPPED_BY)
     if speculative.canonical(section.algorithm) not in _ALGORITHMS or section.eagle_topk not in (None, 1) or stopped:
         return None
     return next((steps for since, steps in _CANDIDATES if at_least(version, since)), None)

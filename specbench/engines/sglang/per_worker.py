@@ -6,15 +6,10 @@ them; every worker of plain data parallelism takes all.
 
 from __future__ import annotations
 
-from ...configuration.config import ParallelSection, RunConfig
+from ...configuration.config import RunConfig
 from ...errors import ConfigError
 from .sizing import rule_for, rule_version
 from .sizing.steps import share
-
-
-def attention_ranks(parallel: ParallelSection) -> int:
-    """Workers of DP attention; 1 without it."""
-    return parallel.dp_size if parallel.enable_dp_attention else 1
 
 
 def requests_of_worker(config: RunConfig, asked: int | None) -> int | None:
@@ -27,5 +22,5 @@ def requests_of_worker(config: RunConfig, asked: int | None) -> int | None:
     try:
         rule = rule_for(rule_version(config.engine))
     except ConfigError:
-        return asked // attention_ranks(config.parallel)
-    return share(rule, asked, attention_ranks(config.parallel))
+        return asked // config.parallel.attention_dp
+    return share(rule, asked, config.parallel.attention_dp)

@@ -19,12 +19,12 @@ from ...gpus import GpuSpec, load_gpu
 from ...layers import dtype_bytes, split
 from ...specs import ModelSpec, load_model
 from ...speculative.contract import Algorithm, DraftKv, Shape
+from ...versions import at_least
 from . import families
 from .adaptive import adapted
 from .arguments import reject_keyed
 from .emulation import emulation
 from .given import server_args, switched_on
-from .per_worker import attention_ranks
 from .sizing import rule_for, rule_version
 from .sizing.contract import Rule
 from .sizing.fraction import Defaults, decodes_with_graphs, defaults
@@ -125,7 +125,7 @@ def settings(
     if problem is not None:
         raise ConfigError(f"parallel.tp_size: {problem.reason}.\nSizes that work: {problem.allowed}.")
     memory, parallel = config.memory, config.parallel
-    attention_dp = attention_ranks(parallel)
+    attention_dp = parallel.attention_dp
     overlap = overlaps(config, rule, algorithm)
     radix = keeps_prefixes(config, version, target)
     strategy = resolve_strategy(config, rule, overlap, version, target)
@@ -227,7 +227,7 @@ def slots_per_request(
     if rule.extra_buffer_always_four:
         return 4 if speculates else 5
     more = 1 if strategy == "extra_buffer_lazy" or not overlap else 2
-    skips_lock = rule.era == "III" and switched_on(env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK")
+    skips_lock = at_least(rule.version, "0.5.18") and switched_on(env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK")
     return 3 + more - (1 if skips_lock else 0)
 
 
@@ -264,7 +264,7 @@ def _draft_kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, draft: 
     """The target's type up to 0.5.16, where it is written into the arguments. From 0.5.18 a flag of its own, else
     --kv-cache-dtype; auto is then what the draft's checkpoint asks for, of DFLASH drafts their model type in any case
     (SGLang: configure_kv_cache_dtype, _resolve_dflash_draft_cell_size)."""
-    if rule.era != "III":
+    if not at_least(rule.version, "0.5.18"):
         return _kv_itemsize(config, rule, target, host)
     own = server_args(config).get("speculative_draft_kv_cache_dtype")
     name = own if isinstance(own, str) else config.memory.kv_cache_dtype

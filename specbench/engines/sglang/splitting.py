@@ -30,7 +30,7 @@ class Uneven:
 def uneven(config: RunConfig, target: ModelSpec, draft: ModelSpec | None) -> Uneven | None:
     """None: everything divides. (Ranks over data-parallel groups are `checks.parallelism`'s.)"""
     parallel = config.parallel
-    groups = parallel.dp_size if parallel.enable_dp_attention else 1
+    groups = parallel.attention_dp
     if parallel.tp_size % groups:
         return None
     for spec in (target, draft):

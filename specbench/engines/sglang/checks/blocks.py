@@ -13,7 +13,6 @@ from ....specs import ModelSpec, load_model
 from ....speculative import dspark
 from ....versions import at_least
 from ..given import server_args
-from ..per_worker import attention_ranks
 from .refusal import Refusal
 
 #: How the engine writes the name in its messages; DDTREE runs DFLASH's handling of arguments.
@@ -35,7 +34,7 @@ def _ranks(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
     parallel, spelled = config.parallel, _SPELLED[name]
     shared_head = bool(server_args(config).get("enable_dp_lm_head", False))
     needs_head = name == "DSPARK" or (name == "DFLASH" and at_least(version, "0.5.23"))
-    if attention_ranks(parallel) > 1 and not needs_head:
+    if parallel.attention_dp > 1 and not needs_head:
         yield Refusal(
             key="parallel.enable_dp_attention",
             value=True,
@@ -43,7 +42,7 @@ def _ranks(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
             allowed="false",
             engine_error=f"ValueError: Currently {spelled} speculative decoding does not support dp attention.",
         )
-    elif attention_ranks(parallel) > 1 and not shared_head:
+    elif parallel.attention_dp > 1 and not shared_head:
         yield Refusal(
             key="parallel.enable_dp_attention",
             value=True,

@@ -10,7 +10,6 @@ from ....versions import at_least
 from .. import adaptive
 from ..flags import ALGORITHM_SINCE
 from ..given import server_args, switched_on
-from ..per_worker import attention_ranks
 from ..sizing.contract import Rule
 from . import blocks, plugins, uno
 from .refusal import Refusal
@@ -47,7 +46,7 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         yield from _frozen_kv_mtp(config)
     if name == "UNO":
         yield from uno.refusals(config)
-    if name in ("NGRAM", "STANDALONE") and attention_ranks(config.parallel) > 1:
+    if name in ("NGRAM", "STANDALONE") and config.parallel.attention_dp > 1:
         yield Refusal(
             key="parallel.enable_dp_attention",
             value=True,

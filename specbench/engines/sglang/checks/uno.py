@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from ....configuration.config import RunConfig
 from ..given import server_args
-from ..per_worker import attention_ranks
 from .refusal import Refusal
 
 _MOST_NODES = 128
@@ -46,7 +45,7 @@ def refusals(config: RunConfig) -> Iterator[Refusal]:
         key = "parallel.tp_size" if parallel.tp_size != 1 else "parallel.pp_size"
         value = parallel.tp_size if parallel.tp_size != 1 else parallel.pp_size
         yield _refusal(key, value, "UNO runs on one rank", "1", "UNO requires TP=PP=1.")
-    if attention_ranks(parallel) > 1:
+    if parallel.attention_dp > 1:
         yield _refusal(
             "parallel.enable_dp_attention",
             True,

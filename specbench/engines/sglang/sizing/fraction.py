@@ -102,10 +102,9 @@ def defaults(
     named = _named_batches(version, args)
     if named:
         batch = max(named)
-    shared = parallel.dp_size if parallel.enable_dp_attention else 1
     return Defaults(
         chunked_prefill_size=chunk,
-        chunk_of_worker=chunk // shared if chunk > 0 else chunk,
+        chunk_of_worker=chunk // parallel.attention_dp if chunk > 0 else chunk,
         graph_batch=batch,
         asked=_Asked(
             config=config,
