@@ -69,7 +69,7 @@ def test_every_command_runs_in_the_order_of_the_readme(workbook):
 @pytest.mark.parametrize("page", ["README.md", "docs/h200.md", "oracle/README.md"])
 def test_paths_in_the_text_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    for path in set(re.findall(r"`((?:specbench|params|notebooks|tests|benchmarks|live)/[\w./<>-]*)`", text)):
+    for path in set(re.findall(r"`((?:specbench|params|notebooks|tests|benchmarks|live|docs)/[\w./<>-]*)`", text)):
         if "<" not in path:
             assert (ROOT / path).exists(), path
     for path in re.findall(r"\]\(([^):#]+)\)", text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..studies.exactness import BASES, FIGURES, Compared, of_recording, shares
+from ..studies.exactness import BASES, FIGURES, Compared, farthest, missed_by, of_recording, shares
 from ..studies.study import Study
 from ..units import format_gib
 from .shown import Cell, Shown, Value, table
@@ -48,8 +48,9 @@ def exactness(studies: Sequence[Study]) -> Shown:
 
 def _farthest(missed: Sequence[Compared]) -> Cell:
     """By how much the worst point misses."""
-    apart = [(abs(row.predicted.point - row.logged), row) for row in missed if row.predicted is not None]
-    if not apart:
+    found = farthest(missed)
+    if found is None:
         return Cell(text="")
-    size, row = max(apart, key=lambda pair: pair[0])
+    row, _ = found
+    size = missed_by(row)
     return Cell(text=format_gib(size) if row.unit == "bytes" else f"{size:,}", below=row.name, number=True)

@@ -126,6 +126,19 @@ def shares(rows: Iterable[Compared]) -> dict[tuple[str, Basis, Figure], tuple[in
     }
 
 
+def farthest(rows: Iterable[Compared]) -> tuple[Compared, Compared] | None:
+    """The rows whose points miss by the most: in their unit, and as a share of what was logged. None: none misses."""
+    apart = [row for row in rows if row.verdict != "exact" and row.predicted is not None]
+    if not apart:
+        return None
+    return max(apart, key=missed_by), max(apart, key=lambda row: missed_by(row) / max(row.logged, 1))
+
+
+def missed_by(row: Compared) -> int:
+    """By how much a point misses, without its sign."""
+    return 0 if row.predicted is None else abs(row.predicted.point - row.logged)
+
+
 # ── recordings ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,7 +12,18 @@ from pathlib import Path
 from ..diagnose.diagnosis import of_record
 from ..records.record import RunRecord
 from ..units import GIB, Interval
-from .exactness import BASES, FIGURES, Case, Compared, compared, read_cases, read_not_compared, shares
+from .exactness import (
+    BASES,
+    FIGURES,
+    Case,
+    Compared,
+    compared,
+    farthest,
+    missed_by,
+    read_cases,
+    read_not_compared,
+    shares,
+)
 
 _HEAD = """# How exact is it
 
@@ -31,6 +42,8 @@ before loading is in the GPU table as measured, in part in these very starts; on
 interval is wider and its point farther off. Why a figure is not exact: a section below.
 """
 _READING = """Each source by itself, by what was known. *rows*: figures compared, one of each start that logged it.
+*farthest points*: by how much the worst one misses, in its unit, and as a share of what was logged; of two
+starts, where two are named.
 """
 _RECORDINGS = """Slots, requests and tokens of each start as logged, and the prediction from the configuration alone and
 from the free memory of the start. `=`: exact; otherwise the point with its interval.
@@ -73,12 +86,12 @@ def _short(rows: Sequence[Compared]) -> str:
 
 
 def _worst(rows: Sequence[Compared], figure: str) -> str:
-    apart = [
-        100 * abs(row.predicted.point - row.logged) / max(row.logged, 1)
-        for row in rows
-        if row.figure == figure and row.verdict != "exact" and row.predicted is not None
-    ]
-    return f"{max(apart):.2g} %" if apart else ""
+    found = farthest(row for row in rows if row.figure == figure)
+    return "" if found is None else _percent(found[1])
+
+
+def _percent(row: Compared) -> str:
+    return f"{100 * missed_by(row) / max(row.logged, 1):.2g} %"
 
 
 def _shares(rows: Sequence[Compared]) -> str:
@@ -91,19 +104,19 @@ def _shares(rows: Sequence[Compared]) -> str:
         if (key := (source, basis, figure)) in counted
         for total, exact, inside, off in [counted[key]]
     ]
-    heads = ("of", "known beforehand", "figure", "rows", "exact", "inside", "off", "share exact", "farthest point")
+    heads = ("of", "known beforehand", "figure", "rows", "exact", "inside", "off", "share exact", "farthest points")
     return _table(heads, body)
 
 
 def _farthest(rows: Sequence[Compared], key: tuple[str, str, str]) -> str:
-    """'104 (0.0061 %, q35b_nextn_r16)': by how much the worst point misses, as a share of what was logged."""
-    mine = [row for row in rows if (row.source, row.basis, row.figure) == key and row.verdict != "exact"]
-    apart = [(abs(row.predicted.point - row.logged), row) for row in mine if row.predicted is not None]
-    if not apart:
+    """'104 (q35b_nextn_r16); 0.017 % (h200_story-8)': by how much the worst points miss, and as a share."""
+    found = farthest(row for row in rows if (row.source, row.basis, row.figure) == key)
+    if found is None:
         return ""
-    size, row = max(apart, key=lambda pair: pair[0] / max(pair[1].logged, 1))
-    words = f"{size / GIB:.2f} GiB" if row.unit == "bytes" else f"{size:,}"
-    return f"{words} ({100 * size / max(row.logged, 1):.2g} %, {row.name})"
+    size, share = found
+    words = f"{missed_by(size) / GIB:.2f} GiB" if size.unit == "bytes" else f"{missed_by(size):,}"
+    percent = _percent(share)
+    return f"{words}, {percent} ({size.name})" if size == share else f"{words} ({size.name}); {percent} ({share.name})"
 
 
 def _inexact_recordings(rows: Sequence[Compared]) -> str:
@@ -135,10 +148,19 @@ def _cases(rows: Sequence[Compared], cases: Sequence[Case]) -> str:
     body = []
     for case in cases:
         mine = [row for row in rows if (row.source, row.name) == (case.source, case.name)]
-        exact = [row.what for row in mine if row.verdict == "exact"]
-        other = [f"{row.what} {row.verdict}" for row in mine if row.verdict != "exact"]
+        twice = len({row.basis for row in mine if row.what in _TWICE}) > 1
+        exact = [_named(row, twice) for row in mine if row.verdict == "exact"]
+        other = [f"{_named(row, twice)} {row.verdict}" for row in mine if row.verdict != "exact"]
         body.append((case.name, case.config.model, case.known, ", ".join(exact), ", ".join(other)))
     return _table(("case", "model", "known beforehand", "exact", "not exact"), body)
+
+
+#: Figures that a measured start has from the configuration alone, and once more from its own free memory.
+_TWICE = ("state_slots", "running_requests", "kv_tokens")
+
+
+def _named(row: Compared, twice: bool) -> str:
+    return f"{row.what} ({row.basis})" if twice and row.what in _TWICE else row.what
 
 
 def _recordings(rows: Sequence[Compared]) -> str:
