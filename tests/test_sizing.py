@@ -670,3 +670,24 @@ def test_slot_steps_are_looked_for_among_figures_that_no_card_has() -> None:
     )
     found = span(rule_for("0.5.23"), demand, -1.7e10, -1.6e10, -1.6e10)
     assert {solved.pools.refusal for solved in found.all} == {"no_state"}
+    assert len(span(rule_for("0.5.23"), demand, -1e20, -1e19, -1e19).all) > 3  # more steps than 64 bits count
+
+
+def test_fewer_than_no_slots_are_no_pools() -> None:
+    """0.5.8 rounds down: -0.1 GiB and a ratio of 100 make -1 slot of 0.143 GiB, and 0.043 GiB are left for KV."""
+    demand = Demand(
+        slot_bytes=SLOT,
+        cell_bytes=CELL,
+        draft_tokens=0,
+        slots_per_request=3,
+        requests=None,
+        attention_dp=1,
+        explicit_slots=None,
+        radix=True,
+        ratio=100.0,
+        max_total_tokens=None,
+        page_size=1,
+        context_len=4096,
+    )
+    found = rule_for("0.5.8").solve(rule_for("0.5.8"), demand, -0.1)
+    assert (found.slots, found.tokens, found.allocated) == (-1, 541, False)  # (153,944,064 - 107,374,182.4) // 86,016

@@ -147,11 +147,15 @@ def _refused_by_arguments(case: Case, refusal: checks.Refusal) -> MemoryBudget:
         limits={name: PredictedLimit(limit=name, value=None, formula=why, numbers="", rule=rule) for name in LIMITS},
         verdict="refused",
         verdicts=("refused",),
-        reason=f"{refusal.key} = {refusal.value!r}: {refusal.reason}; allowed: {refusal.allowed}.",
+        reason=f"{_given(refusal)}: {refusal.reason}; allowed: {refusal.allowed}.",
         engine_error=refusal.engine_error,
         warnings=warnings(case),
         details={},
     )
+
+
+def _given(refusal: checks.Refusal) -> str:
+    return f"{refusal.key} not given" if refusal.value is None else f"{refusal.key} = {refusal.value!r}"
 
 
 def _left(case: Case) -> LeftForPools:

@@ -19,6 +19,8 @@ from .mxfp4 import MxFp4
 from .nvfp4 import NvFp4
 from .unquantized import UNQUANTIZED
 
+_MOST_GROUPS = 32  # real ones have one to five
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -74,6 +76,7 @@ def _fp8_kv_cache(section: HfConfig) -> bool:
 
 def _groups(section: HfConfig) -> Iterator[Group]:
     groups = section.section("config_groups")
+    matching.bounded("config_groups", len(groups.data), _MOST_GROUPS)
     for name in groups.data:
         group = groups.section(name)
         weights = group.section("weights")

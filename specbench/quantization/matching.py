@@ -29,8 +29,8 @@ _ONE_CHARACTER = re.compile(r"\\.|\[\^?\]?[^\]]*\]", re.DOTALL)
 _REPEATED_GROUP = re.compile(r"(\([^()|*+?{]*)?\)[*+{]")  # the first part: of a group that is compared one way only
 _MOST_OPTIONAL = 8
 _MOST_ENTRIES = 200_000  # of a list that is looked up; those that name each expert have tens of thousands
-_MOST_PARTS = 5_000  # of a list of parts of names: each is looked for in every module
-_MOST_PATTERNS = 2_000  # of a list: each is compared with every module
+_MOST_PARTS = 2_000  # of a list of parts of names: each is looked for in every module
+_MOST_PATTERNS = 400  # of a list: each is compared with every module
 _DEEPEST = 16  # components of a module's path
 
 
@@ -54,10 +54,16 @@ class Listed:
     def __init__(self, entries: Iterable[str]) -> None:
         self.entries = tuple(dict.fromkeys(entry for entry in entries if entry))
         bounded("a list of modules", len(self.entries), _MOST_ENTRIES)
+        self._asked: dict[str, bool] = {}  # a model's tensors are gone through several times
 
     def __contains__(self, module: object) -> bool:
         if not self.entries or not isinstance(module, str):
             return False
+        if module not in self._asked:
+            self._asked[module] = self._lists(module)
+        return self._asked[module]
+
+    def _lists(self, module: str) -> bool:
         return any(map(self.names, spellings(module))) or all(
             any(map(self.names, spellings(part))) for part in parts(module)
         )

@@ -60,7 +60,8 @@ def _around_steps(rule: Rule, demand: Demand, low: Solved, high: Solved) -> Iter
     """
     counts = range(low.pools.slots + 1, high.pools.slots + 1)
     near = 2 * demand.slots_per_request + 2
-    for slots in counts if len(counts) <= 2 * near else (*counts[:near], *counts[-near:]):
+    few = counts.stop - counts.start <= 2 * near  # `len` ends at 64 bits
+    for slots in counts if few else (*counts[:near], *counts[-near:]):
         below, above = low.rest_gib, high.rest_gib
         while above - below > _CLOSE_GIB:
             middle = (below + above) / 2

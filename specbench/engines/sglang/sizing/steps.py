@@ -85,6 +85,8 @@ def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
         return replace(solved, refusal="window_too_small", requests=0)
     if requests <= 0 and demand.slot_bytes and rule.era in ("II", "III"):
         return replace(solved, refusal="state_too_small", requests=0)
+    if requests <= 0 and demand.slot_bytes and pools.slots < 0:  # no tensor has as many rows
+        return replace(solved, refusal="zero_requests", requests=0)
     if requests <= 0:
         return replace(solved, refusal="zero_requests", requests=0, allocated=True)
     if least(demand.context_len, count) <= (BESIDE_INPUT if rule.asserts_input_len else 1):
