@@ -2,10 +2,11 @@
 
 In: a configuration. Out: a ConfigError for a flag that has a key, since the prediction reads keys only; sentences for
 the rest. Silent are the flags that change no memory, and those that are followed: switches, backends and sizes of CUDA
-graphs, max-prefill-tokens, moe-a2a-backend, disaggregation-mode (default fraction), mamba-track-interval,
-linear-attn-backend, mm-feature-transport, speculative-dflash-block-size, speculative-dspark-block-size,
-speculative-ddtree-budget, speculative-ngram-max-bfs-breadth, speculative-draft-kv-cache-dtype, dsa-*-backend,
-enable-linear-replayssm-spec where it reaches the model, linear-replayssm-cache-len.
+graphs, max-prefill-tokens, moe-a2a-backend, of disaggregation-mode the default fraction and the prefix cache,
+mamba-track-interval, linear-attn-backend, mm-feature-transport, speculative-dflash-block-size,
+speculative-dspark-block-size, speculative-ddtree-budget, speculative-ngram-max-bfs-breadth,
+speculative-draft-kv-cache-dtype, dsa-*-backend, enable-linear-replayssm-spec where it reaches the model,
+linear-replayssm-cache-len.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ _UNFOLLOWED: dict[str, str] = {
     **dict.fromkeys(("hybrid-kvcache-ratio",), _KV),
     **dict.fromkeys(("prefill-only-disable-kv-cache", "enable-hisparse", "enable-double-sparsity"), _KV),
     **dict.fromkeys(("kv-canary", "disaggregation-decode-extra-slots"), _KV),
-    "disaggregation-mode": "the pools: prefill and decode servers keep different ones",
+    "disaggregation-mode": "the pools beyond the prefix cache (from 0.5.18 a prefill server keeps no scratch, a decode "
+    "server has rows for requests on their way)",
     **dict.fromkeys(("speculative-draft-model-quantization", "speculative-token-map"), _DRAFT),
     **dict.fromkeys(("enable-multi-layer-eagle", "speculative-draft-load-format"), _DRAFT),
     "speculative-adaptive": _SLACK,  # graphs of every candidate; the pools are followed
