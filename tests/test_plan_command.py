@@ -138,6 +138,17 @@ def test_where_the_search_for_the_most_ends_more_may_fit() -> None:
     assert "4,096+" in text and "4,097" not in text and "4,098" not in text
 
 
+def test_weights_that_do_not_fit_are_one_reason_told_once() -> None:
+    """Qwen3.6-27B in bf16 takes about 51 GiB: on a card of 24 nothing is left, whatever else is set."""
+    kept = " ".join(f"--keep {kind}" for kind in ("slots", "ratio", "fraction", "state_dtype", "strategy"))
+    text = " ".join(plan(f"--model Qwen/Qwen3.6-27B --gpu rtx-4090 --want running_requests=1 {kept}").split())
+    first = text.partition("TP1 on 1 ×")[2].partition("TP2 on")[0]
+    assert "nothing changed beside what is asked; kv_cache_dtype fp8_e4m3; disable_radix_cache true: refused" in first
+    assert first.count("Nothing is left for pools: loading the weights takes") == 1
+    assert "more than the static fraction allows" in first and "GiB left for pools" not in first
+    assert " 0 further combinations" not in text
+
+
 def test_usual_names_of_model_and_card_do() -> None:
     """And the draft of a quantized checkpoint is its original's."""
     kept = " ".join(f"--keep {kind}" for kind in ("slots", "ratio", "state_dtype", "kv_dtype", "draft_tokens"))

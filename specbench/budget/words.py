@@ -18,6 +18,8 @@ from .limits import max_input_tokens
 
 #: Free memory falls by more than the weights: workspaces, and figures read a little earlier or later (offsets.yaml).
 _BESIDE_WEIGHTS_BYTES = GIB // 5
+#: Refusals that have no other reason where loading leaves less than nothing.
+_NO_ROOM = ("no_state", "not_enough_memory", "no_room")
 _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 
 
@@ -26,6 +28,9 @@ def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
     each = " per card" if case.settings.config.parallel.gpus > 1 else ""
     left = f"{case.span.point.rest_gib:z.2f} GiB left for pools{each}"
     if verdict == "refused":
+        if case.span.point.rest_gib < 0 and pools.refusal in _NO_ROOM:
+            over = f"{-case.span.point.rest_gib:.2f} GiB more{each}"
+            return f"Nothing is left for pools: loading the weights takes {over} than the static fraction allows."
         return _refusal_reason(case, pools, left, slack)
     if verdict == "capped":
         if case.slot.layers and pools.slots // per_request == pools.requests:
@@ -44,7 +49,8 @@ def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None)
     taken = f", of which the speculative scratch takes {scratch}" if width and pools.scratch_charged_bytes else ""
     match pools.refusal:
         case "no_state":
-            return f"No state slot fits: {left}, and padding and scratch of {width} tokens come first."
+            scratch_too = f" and scratch of {counted(width, 'draft token')}" if width else ""
+            return f"No state slot fits: {left}, of which padding{scratch_too} comes first."
         case "state_too_small" | "zero_requests":
             return f"{pools.slots} state slots are fewer than the {per_request} of one request: {left}{taken}."
         case "not_enough_memory" | "no_room":

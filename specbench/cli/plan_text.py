@@ -12,7 +12,19 @@ from rich.text import Text
 
 from ..planning.commands import difference, shell_line
 from ..planning.types import LEVELS, Answer, Plan, Size
-from ..planning.words import CERTAIN, at_most, cards, cautions, flags, headline, needs, of_size, prices, reached
+from ..planning.words import (
+    CERTAIN,
+    at_most,
+    cards,
+    cautions,
+    flags,
+    headline,
+    needs,
+    of_size,
+    prices,
+    reached,
+    why_plain_fails,
+)
 from ..units import counted, format_gib
 
 _SHOWN_PLANS = 5
@@ -100,8 +112,8 @@ def _size(answer: Answer, size: Size, console: Console) -> None:
         console.print(f"{size.tried:,} candidates predicted, {rest}{told}.", style="dim", highlight=False)
     if size.failures:
         console.print("why the plain alternatives fail:")
-        for failure in size.failures:
-            console.print(f"  [bold]{escape(failure.tried)}[/]: {escape(failure.why)}", highlight=False)
+        for tried, why in why_plain_fails(size):
+            console.print(f"  [bold]{escape(tried)}[/]: {escape(why)}", highlight=False)
 
 
 def _plans(answer: Answer, size: Size) -> Iterator[Text]:

@@ -144,6 +144,14 @@ def at_most(most: Most) -> str:
     return f"{most.requests:,}" + (f" ({most.sure:,})" if most.sure != most.requests else "")
 
 
+def why_plain_fails(size: Size) -> list[tuple[str, str]]:
+    """(what was tried, why it does not do); what fails for the same reason is one line."""
+    tried: dict[str, list[str]] = {}
+    for failure in size.failures:
+        tried.setdefault(failure.why, []).append(failure.tried)
+    return [("; ".join(each), why) for why, each in tried.items()]
+
+
 def of_size(answer: Answer, size: Size) -> Iterator[str]:
     """What a number of ranks comes to, in sentences: the proof that none does, the nearest, or how many were tried."""
     if size.impossible is not None:
@@ -151,9 +159,10 @@ def of_size(answer: Answer, size: Size) -> Iterator[str]:
         return
     if size.plans:
         return
+    refused = f", and {counted(size.refused, 'further combination')} refused by the engine's arguments"
     yield (
-        f"none of {counted(size.tried, 'candidate')} reaches it (the whole grid: {size.grid}; each predicted, and "
-        f"{counted(size.refused, 'further combination')} refused by the engine's arguments)."
+        f"none of {counted(size.tried, 'candidate')} reaches it (the whole grid: {size.grid}; each predicted"
+        f"{refused if size.refused else ''})."
     )
     nearest = next((most for most in size.most if most.level == "any"), None)
     wanted = per_worker(answer.given, answer.wishes.running_requests or 1)

@@ -18,6 +18,7 @@ from ..planning.words import (
     prices,
     reached,
     setting,
+    why_plain_fails,
 )
 from ..units import format_gib
 from .figures import interval_cell, plain_interval
@@ -141,7 +142,7 @@ def plan_failures(answer: Answer) -> Shown:
         parts += [paragraph(f"TP{size.tp_size}: {text}") for text in of_size(answer, size)]
         if size.failures:
             rows: list[list[Value]] = [
-                [Cell(text=failure.tried, wide=True), Cell(text=failure.why, wide=True)] for failure in size.failures
+                [Cell(text=tried, wide=True), Cell(text=why, wide=True)] for tried, why in why_plain_fails(size)
             ]
             parts.append(table([f"tried alone, TP{size.tp_size} on {cards(answer, size.gpus)}", "predicted"], rows))
     return joined(parts) if parts else paragraph("Nothing fails: the settings do as they are.")
