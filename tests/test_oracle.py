@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oracle.compare.points import Point, predicted
+from oracle.compare.points import Point, predicted, predicted_pools
 from oracle.compare.stored import differing, stored
 from specbench.engines.sglang.checks import check
 
@@ -187,3 +187,19 @@ def test_requests_fill_a_window_that_gpt_oss_counts_without_the_token_itself() -
         memory={"max_running_requests": 1, "disable_radix_cache": True},
     )
     assert predicted(point)["tokens"] == 95_533
+
+
+def test_requests_that_leave_the_other_layers_no_room() -> None:
+    """48 of them, which speculation takes when none are asked: 35,201 tokens of the window's pool would be 0.30 GiB."""
+    point = _point(
+        *("0.5.20", "openai/gpt-oss-120b", 15360, 16041702850, 8250975070),
+        parallel={"tp_size": 4},
+        speculative={"algorithm": "EAGLE3", "draft_model_path": "meta-llama/Meta-Llama-3.1-8B"},
+        memory={"mem_fraction_static": 0.5, "max_total_tokens": 3272, "disable_radix_cache": True},
+    )
+    for found in (predicted(point), predicted_pools(point)):
+        assert found["refused"] == "window_cap_too_large"
+    assert str(predicted(point)["text"]).startswith(
+        "RuntimeError: SWA pool cap (35201 tokens, 0.30 GiB) leaves no room for the full KV pool within the available "
+        "0.21 GiB."
+    )

@@ -2,7 +2,8 @@
 
 Example: python -m oracle.compare 0.5.12 0.5.23 --examples 2000 --seed 1
 
-Exit code 1 on a difference: the smallest configuration that still differs is written as a params file.
+Exit code 1 on a difference: the smallest configuration that still differs is written as a params file. 2: a release is
+not installed, or its driver failed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from .differing import explain
 from .draws import points
-from .engines import HERE, RELEASES, Engine
+from .engines import HERE, RELEASES, Engine, EngineError
 from .points import NOT_COMPARED, Point, differences, engine_said, predicted
 from .store import kept, write
 
@@ -107,15 +108,23 @@ def _compared(engine: Engine, examples: int, number: int, *, store: bool) -> tup
 def _report(version: str, point: Point, venv: Path) -> None:
     with Engine(version, venv) as engine:
         said = engine_said(engine.ask(point.question))
-    for line in explain(predicted(point), said):
+    ours = predicted(point)
+    for line in explain(ours, said):
         print("  " + line)
     file = Path(f"oracle-difference-{version}.yaml")
     file.write_text(yaml.safe_dump(dict(point.sections), sort_keys=False), encoding="utf-8")
     print(
         f"  card {point.card_mib:,} MiB; free before loading {point.pre_bytes:,} B, when sizing {point.post_bytes:,} B"
     )
-    print(f"  specbench predict {file} --pre-gib {point.pre_bytes / 2**30!r} --post-gib {point.post_bytes / 2**30!r}")
+    free = f"--pre-gib {point.pre_bytes / 2**30!r} --post-gib {point.post_bytes / 2**30!r}"
+    if ours.get("fraction") is not None and "mem_fraction_static" not in point.sections["memory"]:
+        free += f" --set memory.mem_fraction_static={ours['fraction']}"  # the file's GPU has another size
+    print(f"  specbench predict {file} {free}")
     sys.stdout.flush()
 
 
-sys.exit(main())
+try:
+    sys.exit(main())
+except EngineError as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)

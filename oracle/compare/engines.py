@@ -29,6 +29,10 @@ RELEASES: dict[str, tuple[str, str, str]] = {
 }
 
 
+class EngineError(Exception):
+    """A release that is not installed, or whose driver failed: no answer of the engine."""
+
+
 class Engine:
     """One release, started once; a question is a line, and so is its answer."""
 
@@ -36,6 +40,12 @@ class Engine:
         self.version = version
         self.served: frozenset[str] = frozenset()  # architectures
         places = (venv / "releases" / version, venv / "transformers" / RELEASES[version][0])
+        for needed in (venv / "bin" / "python", *places):
+            if not needed.exists():
+                raise EngineError(
+                    f"oracle: sglang {version} is not installed: {needed} is not there.\n"
+                    f"Remove {venv / '.installed'} if there is one, and run: make oracle"
+                )
         self._process = subprocess.Popen(
             [venv / "bin" / "python", HERE / "engine"],
             stdin=subprocess.PIPE,
@@ -54,25 +64,25 @@ class Engine:
     def __enter__(self) -> Engine:
         told = self._read()
         if told.get("version") != self.version:
-            raise RuntimeError(f"oracle: asked for sglang {self.version}, and {told} answered.\nRun: make oracle")
+            raise EngineError(f"oracle: asked for sglang {self.version}, and {told} answered.\nRun: make oracle")
         self.served = frozenset(told["served"])
         return self
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """RuntimeError when the driver itself failed: that is no answer of the engine."""
+        """EngineError when the driver itself failed: that is no answer of the engine."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         answer = self._read()
         if "fault" in answer:
-            raise RuntimeError(f"oracle: the driver of sglang {self.version} failed on {question}:\n{answer['fault']}")
+            raise EngineError(f"oracle: the driver of sglang {self.version} failed on {question}:\n{answer['fault']}")
         return answer
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(
+            raise EngineError(
                 f"oracle: sglang {self.version} ended with exit code {self._process.wait()} instead of an answer.\n"
                 "Run its driver by hand to see why (oracle/README.md)."
             )
