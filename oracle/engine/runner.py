@@ -134,15 +134,6 @@ def _keep_the_parser() -> None:
     msgspec.structs.fields = functools.cache(msgspec.structs.fields)
 
 
-def _window(config: Any) -> int | None:
-    """Tokens that layers with a window look back, as the loaded model would say it; else as the configuration does."""
-    if config.hf_config.architectures[0] == "GptOssForCausalLM":
-        from sglang.srt.models.gpt_oss import get_attention_sliding_window_size
-
-        return get_attention_sliding_window_size(config.hf_config)
-    return getattr(config, "sliding_window_size", None)
-
-
 def _quantization(config: Any) -> Any:
     """SGLang's own reading of the checkpoint's quantization; it may ask for a type of the KV cache."""
     from sglang.srt.configs.load_config import LoadConfig
