@@ -45,6 +45,15 @@ def test_the_answer_names_flags_and_the_whole_command() -> None:
     assert "more cards than there are" in show.plan_sizes(answer()).html
 
 
+def test_alternatives_begin_with_the_ranks_that_were_given() -> None:
+    """Two cards: their own number of ranks needs no change; that of one, which there is as well, comes after it."""
+    found = answer("story/tp2-8-0516", context=32_768)
+    assert [size.tp_size for size in found.owned] == [2, 1]
+    lines = show.plan_alternatives(found).text.splitlines()
+    ranks = [line.split()[0] for line in lines if line.startswith("TP")]
+    assert ranks[0] == "TP2" and set(ranks[1:]) == {"TP1"}
+
+
 def test_what_comes_from_outside_is_escaped() -> None:
     config = load_run("params/story/tp1-4.yaml").replace({"engine.args": {"served-model-name": HOSTILE}})
     found = plan(config, {"running_requests": 4}, sizes=(1,))

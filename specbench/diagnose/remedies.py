@@ -21,6 +21,7 @@ from ..engines.sglang.command import flags_for
 from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..errors import SpecbenchError
 from ..planning import changes as candidates
+from ..planning.screen import estimated_outside
 from ..planning.wishes import LEAST_SLACK_BYTES
 from ..terms import Limit
 from ..units import GIB, format_gib
@@ -116,7 +117,7 @@ def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "s
     if tokens is None or tokens < _needed_tokens(config, change.wanted):
         return None
     slack_bytes = _slack_bytes(budget)
-    if slack_bytes is None or slack_bytes < max(LEAST_SLACK_BYTES, situation.graphs_bytes + GIB):
+    if slack_bytes is None or slack_bytes < _needed_slack_bytes(situation, budget):
         return None
     return Remedy(
         set=dict(change.set),
@@ -131,6 +132,14 @@ def _tried(situation: Situation, change: _Change, *, least: Literal["serves", "s
         ),
         changes_results=change.changes_results,
     )
+
+
+def _needed_slack_bytes(situation: Situation, budget: MemoryBudget) -> int:
+    """What has to stay outside the pools: as a plan needs it; where graphs were logged, those and a prefill chunk."""
+    if situation.graphs_bytes:
+        return max(LEAST_SLACK_BYTES, situation.graphs_bytes + GIB)
+    taken = estimated_outside(budget)
+    return max(LEAST_SLACK_BYTES, 0 if taken is None else taken.point)
 
 
 def _changed(situation: Situation, change: _Change) -> tuple[RunConfig, MemoryBudget] | None:

@@ -90,12 +90,15 @@ class Answer:
     notes: tuple[str, ...]
 
     @property
+    def owned(self) -> tuple[Size, ...]:
+        """Sizes for which there are cards enough: the one that was given, then those of more ranks, then of fewer."""
+        owned, asked = [size for size in self.sizes if size.gpus <= self.gpus], self.given.parallel.tp_size
+        return tuple(sorted(owned, key=lambda size: (size.tp_size != asked, size.tp_size < asked, size.tp_size)))
+
+    @property
     def best(self) -> Plan | None:
-        """On the cards that there are: of the size that was given, else of more ranks, else of fewer; sure first."""
-        owned = [size for size in self.sizes if size.gpus <= self.gpus]
-        asked = self.given.parallel.tp_size
-        order = sorted(owned, key=lambda size: (size.tp_size != asked, size.tp_size < asked, size.tp_size))
-        every = [plan for size in order for plan in size.plans]
+        """The first on the cards that there are, in the order of `owned`; sure first."""
+        every = [plan for size in self.owned for plan in size.plans]
         return next((plan for plan in every if plan.certainty == "sure"), next(iter(every), None))
 
     @property

@@ -109,11 +109,10 @@ def plan_sizes(answer: Answer) -> Shown:
 
 
 def plan_alternatives(answer: Answer) -> Shown:
-    """Every plan on the cards that there are, cheapest first, with its flags and what it costs."""
+    """Every plan on the cards that there are, with its flags and what it costs: of the ranks that were given first, and
+    of each number of ranks the cheapest first."""
     rows: list[list[Value]] = []
-    for size in answer.sizes:
-        if size.gpus > answer.gpus:
-            continue
+    for size in answer.owned:
         for plan in size.plans:
             limits, slack = plan.budget.limits, plan.budget.terms["slack"].bytes
             rows.append(
