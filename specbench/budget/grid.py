@@ -198,11 +198,14 @@ def _axes(
     """Checked: keys, values, and how many there are."""
     table: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for given, values in axes.items():
-        keys = (given,) if isinstance(given, str) else tuple(given)
+        keys = (given,) if isinstance(given, str) else given
+        if not isinstance(keys, tuple) or not keys or not all(isinstance(key, str) for key in keys):
+            raise ConfigError(f"axes: {shown(given)}: no key.\nExpected SECTION.KEY, or a tuple of such.")
         name = ", ".join(keys)
-        if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        listed = values.tolist() if hasattr(values, "tolist") else values
+        if isinstance(listed, (str, bytes, Mapping)) or not isinstance(listed, Iterable):
             raise ConfigError(f"axes: {name}: got {shown(values)}.\nExpected a list of values, e.g. [4, 8].")
-        listed = values.tolist() if hasattr(values, "tolist") else list(values)
+        listed = _all_of(name, listed)
         rows = [(value,) for value in listed] if isinstance(given, str) else [_row(name, keys, one) for one in listed]
         if not rows:
             raise ConfigError(f"axes: {name}: no value.\nGive at least one, or leave the axis out.")
@@ -222,6 +225,15 @@ def _axes(
     return table
 
 
+def _all_of(name: str, values: Iterable[Any]) -> list[Any]:
+    """Of a range no more than are counted: it may be longer than memory, or without end."""
+    too_many = isinstance(values, range) and bool(values[_MOST_POINTS:])
+    found = [] if too_many else list(itertools.islice(values, _MOST_POINTS + 1))
+    if too_many or len(found) > _MOST_POINTS:
+        raise ConfigError(f"axes: {name}: too many values.\nExpected at most {_MOST_POINTS:,}: shorten the axis.")
+    return found
+
+
 def _row(name: str, keys: tuple[str, ...], row: Any) -> tuple[Any, ...]:
     if isinstance(row, (tuple, list)) and len(row) == len(keys):
         return tuple(row)
@@ -231,9 +243,9 @@ def _row(name: str, keys: tuple[str, ...], row: Any) -> tuple[Any, ...]:
 def _check(config: RunConfig, key: str, values: list[Any]) -> None:
     """By the type of the key, all at once: a million values are not a million configurations."""
     if key in FREE:
-        wrong = next((value for value in values if not isinstance(value, int) or not 0 < value < 2**60), None)
-        if wrong is not None:
-            raise ConfigError(f"axes: {key}: got {shown(wrong)}.\nExpected bytes of free memory, a whole number.")
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**60:
+                raise ConfigError(f"axes: {key}: got {shown(value)}.\nExpected bytes of free memory, a whole number.")
     elif key in NUMERIC:
         try:
             _type_of(key).validate_python(values)
