@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oracle.compare.engines import RELEASES, Engine, EngineError
 from oracle.compare.points import Point, predicted, predicted_pools
 from oracle.compare.stored import differing, stored
 from specbench.engines.sglang.checks import check
@@ -203,3 +204,29 @@ def test_requests_that_leave_the_other_layers_no_room() -> None:
         "RuntimeError: SWA pool cap (35201 tokens, 0.30 GiB) leaves no room for the full KV pool within the available "
         "0.21 GiB."
     )
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 3", "ended with exit code 3 instead of an answer"),
+        ("echo Warning: no GPU; exec cat > /dev/null", "said 'Warning: no GPU' instead of an answer"),
+        ("echo '[1]'; exec cat > /dev/null", "said '[1]' instead of an answer"),
+        ('echo \'{"version": "0.5.12", "served": []}\'; exit 4', "ended with exit code 4 instead of an answer"),
+    ],
+)
+def test_an_engine_that_ends_or_says_something_else_is_told(tmp_path: Path, script: str, said: str) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    python.chmod(0o755)
+    for place in (tmp_path / "releases" / "0.5.12", tmp_path / "transformers" / RELEASES["0.5.12"][0]):
+        place.mkdir(parents=True)
+    engine = Engine("0.5.12", tmp_path)
+    try:
+        with pytest.raises(EngineError) as caught:
+            engine.__enter__()
+            engine.ask({"model": "x"})
+    finally:
+        engine.__exit__(None, None, None)
+    assert said in str(caught.value) and str(caught.value).count("\n") == 1

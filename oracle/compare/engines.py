@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -71,8 +72,9 @@ class Engine:
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """EngineError when the driver itself failed: that is no answer of the engine."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(OSError):  # a process that is gone: reading says so
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
         answer = self._read()
         if "fault" in answer:
             raise EngineError(f"oracle: the driver of sglang {self.version} failed on {question}:\n{answer['fault']}")
@@ -86,16 +88,27 @@ class Engine:
                 f"oracle: sglang {self.version} ended with exit code {self._process.wait()} instead of an answer.\n"
                 "Run its driver by hand to see why (oracle/README.md)."
             )
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise EngineError(
+                f"oracle: sglang {self.version} said {line.rstrip()!r:.90} instead of an answer.\n"
+                "Run its driver by hand to see why (oracle/README.md)."
+            )
         return answer
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):  # gone, with a question unread
+            self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
