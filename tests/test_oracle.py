@@ -111,6 +111,14 @@ def test_extra_buffers_where_the_engine_keeps_no_prefixes_by_itself() -> None:
             "AssertionError: chunked_prefill_size must be divisible by page_size",
         ),
         (
+            *("0.5.8", "Qwen/Qwen3-8B", {"mamba_ssm_dtype": "float16"}),
+            "error: argument --mamba-ssm-dtype: invalid choice: 'float16' (choose from 'float32', 'bfloat16')",
+        ),
+        (
+            *("0.5.8", "Qwen/Qwen3-32B-FP8-Static-PerTensor", {}),
+            "ValueError: Unknown quantization method: .",
+        ),
+        (
             *("0.5.16", "jet-ai/Jet-Nemotron-4B", {"page_size": 16}),
             "AssertionError: no_buffer only supports page_size=1.",
         ),
@@ -123,6 +131,21 @@ def test_extra_buffers_where_the_engine_keeps_no_prefixes_by_itself() -> None:
 def test_refused_as_the_engine_does(version: str, model: str, memory: dict[str, object], text: str) -> None:
     refusals = check(_point(version, model, 143771, 10**11, 10**10, memory=memory).config)
     assert text in [refusal.engine_error for refusal in refusals]
+
+
+def test_a_stage_without_kv_divides_by_zero() -> None:
+    """Jet-Nemotron keeps KV in layers 14, 19, 20 and 21 of 28: of two stages the first has none."""
+    config = _point("0.5.12", "jet-ai/Jet-Nemotron-2B", 143771, 10**11, 10**10, parallel={"pp_size": 2}).config
+    refusals = [refusal.engine_error for refusal in check(config)]
+    assert "ZeroDivisionError: integer division or modulo by zero" in refusals
+
+
+def test_the_lazy_buffer_without_overlap_in_0_5_13() -> None:
+    memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
+    point = _point(
+        *("0.5.13", "Qwen/Qwen3.6-27B", 143771, 10**11, 10**10), speculative={"algorithm": "NGRAM"}, memory=memory
+    )
+    assert [refusal.key for refusal in check(point.config)] == ["speculative.algorithm"]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +168,36 @@ def test_stages_end_overlap_after_the_strategy_is_chosen() -> None:
     found = predicted(point)
     assert (found["slots_per_request"], found["slots"], found["requests"]) == (4, 357, 89)
     assert found["tokens"] == 936_821
+
+
+def test_trees_overlap_from_0_5_13() -> None:
+    """extra_buffer: 3 + 2 slots a request with overlap, 3 + 1 without, which chains alone have before."""
+    tree: dict[str, object] = {
+        "algorithm": "EAGLE",
+        "draft_model_path": "Qwen/Qwen3-8B",
+        "num_steps": 3,
+        "eagle_topk": 2,
+        "num_draft_tokens": 8,
+    }
+    found = [
+        predicted(
+            _point(
+                *(version, "Qwen/Qwen3-Next-80B-A3B-Instruct", 143771, 10**11, 5 * 10**10),
+                parallel={"tp_size": 2},
+                speculative=tree,
+                memory={"mamba_radix_cache_strategy": "extra_buffer"},
+            )
+        )["slots_per_request"]
+        for version in ("0.5.12", "0.5.13")
+    ]
+    assert found == [4, 5]
+
+
+def test_0_5_10_limits_tokens_before_it_parts_the_pools() -> None:
+    """1,000 tokens of every layer, in whole pages 992; 992 × 49,152 / 44,236.8 = 1,102.2: 1,088 in whole pages."""
+    memory: dict[str, object] = {"max_total_tokens": 1000, "page_size": 16}
+    point = _point("0.5.10", "openai/gpt-oss-20b", 143771, 10**11, 5 * 10**10, memory=memory)
+    assert predicted(point)["tokens"] == 1_088
 
 
 def test_pages_that_sparse_attention_fixes_want_extra_buffers() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from specbench import specs
+from specbench.engines.sglang.checks.parallelism import has_stage_without_kv
 from specbench.engines.sglang.families import is_sparse_latent
 from specbench.engines.sglang.flags import ALGORITHM_SINCE
 from specbench.engines.sglang.sizing import rule_for
@@ -95,6 +96,8 @@ def _parallel(draw: st.DrawFn, model: str, algorithm: str) -> dict[str, Any]:
     dp = draw(st.sampled_from((1, 1, 1, 1, 2, 4)))
     attention = dp > 1 and tp % dp == 0 and draw(st.booleans())
     stages = draw(st.integers(1, 4)) if draw(st.integers(1, 4 if algorithm == "none" else 40)) == 4 else 1
+    if has_stage_without_kv(specs.load_model(model), stages):
+        stages = 1  # SGLang divides by zero, after what it may refuse for want of memory
     return {"tp_size": tp, "pp_size": stages, "dp_size": dp, "enable_dp_attention": attention}
 
 

@@ -176,17 +176,27 @@ def _models() -> dict[str, Path]:
 
 
 def _stop_at_first_pool() -> None:
-    """Releases whose sizing runs into the allocation without a call of its own (0.5.6, 0.5.8)."""
-    if hasattr(module.ModelRunner, "_init_pools") or hasattr(module.ModelRunner, "init_kv_cache_configurator"):
+    """Releases whose sizing runs into the allocation without a call of its own.
+
+    0.5.8 settles the requests after its pools: they are passed over. 0.5.6 settles them elsewhere: it stops.
+    """
+    runner = module.ModelRunner
+    if hasattr(runner, "_init_pools") or hasattr(runner, "init_kv_cache_configurator"):
         return
+    goes_on = runner.init_memory_pool.__module__ != module.__name__
 
-    def pool(*_: Any, size: int, **__: Any) -> None:
-        raise PoolsSized(size)
+    def pool(*_: Any, size: int, **__: Any) -> Any:
+        if not goes_on:
+            raise PoolsSized(size)
+        return types.SimpleNamespace(size=size, mamba_pool=None)
 
-    for where in {module, sys.modules[module.ModelRunner.init_memory_pool.__module__]}:
-        for name in ("ReqToTokenPool", "HybridReqToTokenPool"):
-            if hasattr(where, name):
+    for where in {module, sys.modules[runner.init_memory_pool.__module__]}:
+        for name in vars(where).copy():
+            if name in ("ReqToTokenPool", "HybridReqToTokenPool"):
                 setattr(where, name, pool)
+            elif goes_on and name.endswith(("KVPool", "KVPoolAllocator", "KVPoolFP4")):
+                unallocated = {"__new__": lambda *_, **__: None}  # its constants are asked for
+                setattr(where, name, type(name, (vars(where)[name],), unallocated))
 
 
 def resolved(server_args: Any, stage: int) -> Any:
@@ -306,11 +316,15 @@ def _read(made: Runner, server_args: Any, requests: int | None) -> dict[str, Any
         "tokens": pools.max_total_num_tokens,
         "requests": requests if requests is not None else pools.max_running_requests,
         "slots": _slots(server_args) if mamba is not None else None,
-        "slots_per_request": solver._calculate_mamba_ratio() if hasattr(solver, "_calculate_mamba_ratio") else None,
+        "slots_per_request": _ratio(solver) if mamba is not None else None,
         "slot_bytes": _slot(made, mamba),
         "cell_bytes": _cell(made, solver),
         "context_len": made.model_config.context_len,
     }
+
+
+def _ratio(solver: Any) -> int | None:
+    return solver._calculate_mamba_ratio() if hasattr(solver, "_calculate_mamba_ratio") else None
 
 
 def _slots(server_args: Any) -> int | None:
@@ -335,6 +349,6 @@ def _cell(made: Runner, solver: Any) -> int | None:
     try:
         from sglang.srt.model_executor.pool_configurator import create_memory_pool_configurator
     except ImportError:
-        return getattr(made, "cell_bytes", None)
+        return None if made.model_config.is_hybrid_swa else getattr(made, "cell_bytes", None)
     made = create_memory_pool_configurator(solver)
     return made._cell_size if type(made).__name__ == "DefaultPoolConfigurator" else None

@@ -182,9 +182,9 @@ def overlaps(config: RunConfig, rule: Rule, algorithm: Algorithm) -> bool:
     if config.memory.disable_overlap_schedule:
         return False
     if family == "eagle" and not rule.draft_loads_first:
-        # spec v2 up to 0.5.13: an environment variable, off by default up to 0.5.10; it runs chains only
-        chain = config.speculative.eagle_topk in (None, 1)
-        return chain and switched_on(env, "SGLANG_ENABLE_SPEC_V2", default="eagle" in rule.overlap_with)
+        # spec v2 up to 0.5.13: an environment variable, off by default up to 0.5.10; before 0.5.13 it runs chains only
+        runs = config.speculative.eagle_topk in (None, 1) or at_least(rule.version, "0.5.13")
+        return runs and switched_on(env, "SGLANG_ENABLE_SPEC_V2", default="eagle" in rule.overlap_with)
     return family in rule.overlap_with
 
 

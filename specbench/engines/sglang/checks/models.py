@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .... import quantization
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ....versions import at_least
@@ -24,8 +25,23 @@ def refusals(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Ref
             allowed=f"{first} or later",
         )
         return
+    yield from _unnamed_quantization(version, target)
     yield from _attention(config, version, target.architecture)
     yield from _extra_buffer(config, version, target.architecture)
+
+
+def _unnamed_quantization(version: str, target: ModelSpec) -> Iterator[Refusal]:
+    """Before 0.5.10 a config.json that tells an algorithm without a method (ModelConfig._verify_quantization)."""
+    found = quantization.section(target.config)
+    if found is None or "quant_method" in found.data or at_least(version, "0.5.10"):
+        return
+    yield Refusal(
+        key="engine.version",
+        value=version,
+        reason="it wants quant_method in the checkpoint's quantization_config",
+        allowed="0.5.10 or later",
+        engine_error="ValueError: Unknown quantization method: .",
+    )
 
 
 def _attention(config: RunConfig, version: str, architecture: str) -> Iterator[Refusal]:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....configuration.config import RunConfig
+from ....layers import KvLayer, parts
 from ....specs import ModelSpec
+from ..sizing.cell import stage_layers
 from ..sizing.contract import Rule
 from ..splitting import uneven
 from .refusal import Refusal
+
+_PARTITION = "SGLANG_PP_LAYER_PARTITION"
+
+
+def has_stage_without_kv(target: ModelSpec, pp: int) -> bool:
+    """Whether layers that are cut as evenly as they go leave a stage without KV (SGLang: pool_configurator.py)."""
+    kept = ([part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stage_layers(target.layers, pp))
+    return pp > 1 and not all(kept)
 
 
 def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
@@ -40,7 +50,15 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
 
 
 def of_models(config: RunConfig, target: ModelSpec, draft: ModelSpec | None) -> Iterator[Refusal]:
-    """SGLang asserts divisibility while it builds the layers."""
+    """SGLang asserts divisibility while it builds the layers, and divides by the bytes of a stage's token."""
+    if has_stage_without_kv(target, config.parallel.pp_size) and _PARTITION not in config.engine.env:
+        yield Refusal(
+            key="parallel.pp_size",
+            value=config.parallel.pp_size,
+            reason="one of the pipeline stages would have no layer that keeps KV",
+            allowed="1, or stages that have one",
+            engine_error="ZeroDivisionError: integer division or modulo by zero",
+        )
     problem = uneven(config, target, draft)
     if problem is not None:
         yield Refusal(

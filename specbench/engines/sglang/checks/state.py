@@ -23,6 +23,16 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     memory = config.memory
     asked = memory.mamba_radix_cache_strategy
     key = "memory.mamba_radix_cache_strategy"
+    if memory.mamba_ssm_dtype == "float16" and not at_least(version, "0.5.10"):
+        yield Refusal(
+            key="memory.mamba_ssm_dtype",
+            value="float16",
+            reason="the version does not know this type of state",
+            allowed="float32, bfloat16",
+            engine_error=(
+                "error: argument --mamba-ssm-dtype: invalid choice: 'float16' (choose from 'float32', 'bfloat16')"
+            ),
+        )
     if asked not in rule.strategies:
         choices = ", ".join(repr(strategy) for strategy in rule.strategies)
         has_flag = at_least(version, "0.5.8")
@@ -116,13 +126,19 @@ def _strategy(config: RunConfig, version: str, rule: Rule, target: ModelSpec) ->
             )
         return
     if asked == "extra_buffer_lazy":
-        yield from _lazy(config, version)
+        yield from _lazy(config, version, rule)
     if asked == "no_buffer" and not early:
         yield from _explicit_no_buffer(config, rule, target)
 
 
-def _lazy(config: RunConfig, version: str) -> Iterator[Refusal]:
-    """Before 0.5.18 not with draft tokens that are given; a default comes after the engine's check."""
+def _lazy(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
+    """Before 0.5.18 not with draft tokens that are given; a default comes after the engine's check.
+
+    The other one looks at whether there is overlap in the end: 0.5.13 has none with NGRAM, DFLASH and FROZEN_KV_MTP.
+    """
+    needs_overlap = (
+        "AssertionError: Lazy extra buffer requires overlap schedule (--disable-overlap-schedule is incompatible)"
+    )
     if config.speculative.num_draft_tokens is not None and not at_least(version, "0.5.18"):
         yield Refusal(
             key="memory.mamba_radix_cache_strategy",
@@ -143,10 +159,15 @@ def _lazy(config: RunConfig, version: str) -> Iterator[Refusal]:
             value=True if off else config.parallel.pp_size,
             reason="the lazy buffer needs overlap scheduling",
             allowed="false, or the strategy extra_buffer" if off else "1, or the strategy extra_buffer",
-            engine_error=(
-                "AssertionError: Lazy extra buffer requires overlap schedule "
-                "(--disable-overlap-schedule is incompatible)"
-            ),
+            engine_error=needs_overlap,
+        )
+    elif not overlaps(config, rule, speculative.of(config.speculative)):
+        yield Refusal(
+            key="speculative.algorithm",
+            value=config.speculative.algorithm,
+            reason="the lazy buffer needs overlap scheduling, which the version does not have with it",
+            allowed="another, or the strategy extra_buffer",
+            engine_error=needs_overlap,
         )
 
 

@@ -19,11 +19,18 @@ def tokens(demand: Demand, rest_gib: float) -> int:
         fit = available // demand.cell_bytes
     elif windows.cap is not None:
         fit = (available - windows.cap * windows.bytes) // demand.cell_bytes
-    elif windows.whole_cell_first:
+    elif windows.whole_cell_first:  # limit and pages hold for tokens of which every layer would keep all
         every_layer = demand.cell_bytes + windows.bytes
-        fit = whole(available // every_layer * every_layer / (demand.cell_bytes + windows.ratio * windows.bytes))
+        parted = _limited(demand, available // every_layer) * every_layer
+        fit = whole(parted / (demand.cell_bytes + windows.ratio * windows.bytes))
+        return fit // demand.page_size * demand.page_size
     else:
         fit = whole(available // (demand.cell_bytes + windows.ratio * windows.bytes))
+    return _limited(demand, fit)
+
+
+def _limited(demand: Demand, fit: int) -> int:
+    """Whole pages, below the user's limit."""
     fit = fit // demand.page_size * demand.page_size
     if demand.max_total_tokens is not None:
         fit = least(fit, demand.max_total_tokens) // demand.page_size * demand.page_size
