@@ -23,7 +23,7 @@ from .engines import HERE, RELEASES, Engine, EngineError
 from .points import NOT_COMPARED, Point, differences, engine_said, predicted
 from .store import kept, write
 
-_STORED = 300  # answers of a release that CI compares with
+_STORED = 220  # answers of a release that CI compares with
 _DRAWN = 4  # at most so many draws for each configuration that is compared
 
 
