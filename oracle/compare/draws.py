@@ -24,8 +24,12 @@ _PLAIN_DRAFTS = ("Qwen/Qwen3-8B", "meta-llama/Meta-Llama-3.1-8B")
 _TREES = ((3, 2, 8), (4, 4, 16), (5, 8, 64), (2, 3, 4))  # steps, top-k, tokens
 
 #: Model -> releases from and until which its config.json is read otherwise than published, so that no weights fit:
-#: transformers 5.6 and 5.8 take `head_dim` of GLM-5.3, 192, for `qk_rope_head_dim`, 64.
-_MISREAD = {"zai-org/GLM-5.3": ("0.5.11", "0.5.15")}
+#: transformers 5.6 and 5.8 take `head_dim` of GLM-5.3, 192, for `qk_rope_head_dim`, 64; before 0.5.10 SGLang knows no
+#: `layers_block_type` and takes a default of 52 layers.
+_MISREAD = {
+    "zai-org/GLM-5.3": ("0.5.11", "0.5.15"),
+    "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": ("0.5.6", "0.5.10"),
+}
 
 
 @functools.cache
