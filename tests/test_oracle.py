@@ -170,6 +170,13 @@ def test_stages_end_overlap_after_the_strategy_is_chosen() -> None:
     assert found["tokens"] == 936_821
 
 
+def test_pages_stay_where_nobody_settles_the_strategy() -> None:
+    """LFM2-MoE before 0.5.18: no_buffer makes no pages of one token. 1,000 tokens are 992 in whole pages of 16."""
+    memory: dict[str, object] = {"page_size": 16, "max_total_tokens": 1000, "mamba_radix_cache_strategy": "no_buffer"}
+    point = _point("0.5.10", "LiquidAI/LFM2-8B-A1B", 143771, 10**11, 5 * 10**10, memory=memory)
+    assert predicted(point)["tokens"] == 992
+
+
 def test_trees_overlap_from_0_5_13() -> None:
     """extra_buffer: 3 + 2 slots a request with overlap, 3 + 1 without, which chains alone have before."""
     tree: dict[str, object] = {

@@ -246,7 +246,8 @@ def _page_size(config: RunConfig, rule: Rule, strategy: Strategy | None, target:
     fixed = families.fixed_page_size(target, rule)
     if fixed is not None:
         return fixed
-    return 1 if strategy == "no_buffer" and target.state_layers else config.memory.page_size or 1
+    settled = families.settles_strategy(target.architecture, rule_version(config.engine))  # else nobody looks at pages
+    return 1 if strategy == "no_buffer" and target.state_layers and settled else config.memory.page_size or 1
 
 
 def _kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, host: GpuSpec) -> int:
