@@ -290,3 +290,24 @@ def test_an_engine_that_ends_or_says_something_else_is_told(tmp_path: Path, scri
     finally:
         engine.__exit__(None, None, None)
     assert said in str(caught.value) and str(caught.value).count("\n") == 1
+
+
+def test_a_draft_beside_windows_counts_from_0_5_15() -> None:
+    """Qwen3-8B's 36 layers as gpt-oss-120b's own of 2,048 B: 18 + 36 of them, and 0.8 × 18 with a window."""
+    answers = {}
+    for version in ("0.5.14", "0.5.15"):
+        point = _point(
+            *(version, "openai/gpt-oss-120b", 15360, 15602810880, 7801405440),
+            speculative={"algorithm": "EAGLE", "draft_model_path": "Qwen/Qwen3-8B"},
+        )
+        answers[version] = predicted(point)["tokens"]
+    # 26,174 × (54 + 14.4) = 55,258 × (18 + 14.4), but for rounding
+    assert answers == {"0.5.14": 55_258, "0.5.15": 26_174}
+
+
+def test_0_5_8_asserts_extra_buffers_without_a_prefix_cache_too() -> None:
+    memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer", "disable_radix_cache": True}
+    model = "tiiuae/Falcon-H1-0.5B-Instruct"
+    for version, refused in (("0.5.8", "arguments"), ("0.5.16", None)):
+        point = _point(version, model, 15360, 15602810880, 7801405440, memory=memory | {"mem_fraction_static": 0.9})
+        assert predicted(point)["refused"] == refused

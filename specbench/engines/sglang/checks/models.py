@@ -65,7 +65,9 @@ def _attention(config: RunConfig, version: str, architecture: str) -> Iterator[R
 def _extra_buffer(config: RunConfig, version: str, architecture: str) -> Iterator[Refusal]:
     memory = config.memory
     asked = memory.mamba_radix_cache_strategy
-    if memory.disable_radix_cache or asked not in ("extra_buffer", "extra_buffer_lazy"):
+    if asked not in ("extra_buffer", "extra_buffer_lazy"):
+        return
+    if memory.disable_radix_cache and at_least(version, "0.5.10"):  # 0.5.8 asserts it without a prefix cache, too
         return
     if families.takes_extra_buffers(architecture, version):
         return

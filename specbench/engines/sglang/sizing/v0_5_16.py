@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import v0_5_14
+from . import v0_5_15
 
-RULE = replace(v0_5_14.RULE, version="0.5.16", dedup_any_layout=False)
+RULE = replace(v0_5_15.RULE, version="0.5.16", dedup_any_layout=False)
