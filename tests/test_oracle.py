@@ -301,7 +301,8 @@ def test_a_draft_beside_windows_counts_from_0_5_15() -> None:
             speculative={"algorithm": "EAGLE", "draft_model_path": "Qwen/Qwen3-8B"},
         )
         answers[version] = predicted(point)["tokens"]
-    # 26,174 × (54 + 14.4) = 55,258 × (18 + 14.4), but for rounding
+    # 7.265625 - 14.53125 × (1 - 0.735) GiB = 3,666,660,556 B for the pools:
+    # // (2,048 × (18 + 14.4)) = 55,258, and // (2,048 × (54 + 14.4)) = 26,174
     assert answers == {"0.5.14": 55_258, "0.5.15": 26_174}
 
 

@@ -14,22 +14,16 @@ from typing import Any
 
 from ..configuration.config import SpeculativeSection
 from ..specs import ModelSpec
-from .contract import DEFAULT_REQUESTS, Complaint, DraftKv, Shape
-from .dflash import block, one_block
+from .contract import Shape
+from .dflash import BlockDraft, block
 
 PULL_REQUEST = "sgl-project/sglang pull request 29907"
 
 
 @dataclass(frozen=True, slots=True)
-class DDTree:
+class DDTree(BlockDraft):
     name: str = "DDTREE"
     family: str = "synchronous"
-    draft_kv: DraftKv = "dflash"
-    keeps_draft_kv: bool = True
-    default_requests: int | None = DEFAULT_REQUESTS
-
-    def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
-        return one_block(self.name, section)
 
     def shape(
         self, section: SpeculativeSection, target: ModelSpec, draft: ModelSpec | None, args: Mapping[str, Any]
@@ -39,9 +33,6 @@ class DDTree:
         nodes = budget + 1 if isinstance(budget, int) and not isinstance(budget, bool) else size
         # no path of the tree is longer than the block that it is made from
         return Shape(verify_width=max(size, nodes), steps=1, topk=1, longest_accept=min(size, nodes), own_windows=True)
-
-    def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:
-        return given
 
 
 ALGORITHM = DDTree()

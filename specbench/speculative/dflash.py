@@ -37,8 +37,10 @@ def block(section: SpeculativeSection, draft: ModelSpec | None, args: Mapping[st
 
 
 @dataclass(frozen=True, slots=True)
-class DFlash:
-    name: str = "DFLASH"
+class BlockDraft:
+    """What algorithms share whose draft proposes a whole block in one step."""
+
+    name: str
     family: str = "dflash"
     draft_kv: DraftKv = "dflash"
     keeps_draft_kv: bool = True
@@ -47,14 +49,19 @@ class DFlash:
     def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
         return one_block(self.name, section)
 
+    def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class DFlash(BlockDraft):
+    name: str = "DFLASH"
+
     def shape(
         self, section: SpeculativeSection, target: ModelSpec, draft: ModelSpec | None, args: Mapping[str, Any]
     ) -> Shape:
         width = block(section, draft, args)
         return Shape(verify_width=width, steps=1, topk=1, longest_accept=width)
-
-    def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:
-        return given
 
 
 ALGORITHM = DFlash()

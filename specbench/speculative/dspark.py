@@ -14,8 +14,8 @@ from typing import Any
 
 from ..configuration.config import SpeculativeSection
 from ..specs import ModelSpec
-from .contract import DEFAULT_REQUESTS, Complaint, DraftKv, Shape
-from .dflash import one_block
+from .contract import Shape
+from .dflash import BlockDraft
 
 _DEFAULT_GAMMA = 7
 
@@ -29,15 +29,8 @@ def gamma(draft: ModelSpec | None, args: Mapping[str, Any]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class DSpark:
+class DSpark(BlockDraft):
     name: str = "DSPARK"
-    family: str = "dflash"
-    draft_kv: DraftKv = "dflash"
-    keeps_draft_kv: bool = True
-    default_requests: int | None = DEFAULT_REQUESTS
-
-    def check(self, section: SpeculativeSection) -> tuple[Complaint, ...]:
-        return one_block(self.name, section)
 
     def shape(
         self, section: SpeculativeSection, target: ModelSpec, draft: ModelSpec | None, args: Mapping[str, Any]
@@ -45,9 +38,6 @@ class DSpark:
         told = gamma(draft, args)
         width = told + 1 if told is not None else section.num_draft_tokens or _DEFAULT_GAMMA + 1
         return Shape(verify_width=width, steps=1, topk=1, longest_accept=width)
-
-    def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:
-        return given
 
 
 ALGORITHM = DSpark()
