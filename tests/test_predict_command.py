@@ -69,6 +69,15 @@ def test_text_says_what_it_is() -> None:
     assert "graphs" in done.stdout and "not predicted" in done.stdout
 
 
+def test_a_model_without_state_has_none_which_is_not_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "plain.yaml"
+    file.write_text(
+        "name: plain\nengine: {version: 0.5.16}\nmodel: Qwen/Qwen3-8B\ngpu: {name: h200}\n", encoding="utf-8"
+    )
+    row = next(line for line in predict(file).stdout.splitlines() if line.split()[:1] == ["state_slots"])
+    assert row.split(maxsplit=1)[1].strip() == "none, no state"
+
+
 def test_text_names_the_version_once_and_notes_come_before_the_formulas() -> None:
     done = predict(STORY / "tp1-8.yaml", "--set", "engine.args.quantization=fp8")
     lines = done.stdout.splitlines()

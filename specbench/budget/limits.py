@@ -13,6 +13,9 @@ from ..terms import Limit
 from ..units import GIB, Interval
 from .case import Case, over
 
+#: Instead of a formula, where there is nothing to count: not the same as a figure that is not predicted.
+NO_STATE = "the model keeps no state"
+
 
 def state_slots(pools: Pools) -> int:
     return most(pools.slots, 0)
@@ -47,11 +50,11 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         found[limit] = PredictedLimit(limit=limit, value=value, formula=formula, numbers=numbers, rule=rule)
 
     slots = over(case, state_slots) if stateful else None
-    add("state_slots", slots, *(_slot_formula(case) if stateful else ("the model keeps no state", "")))
+    add("state_slots", slots, *(_slot_formula(case) if stateful else (NO_STATE, "")))
     add(
         "slots_per_request",
         Interval.exact(per_request) if stateful else None,
-        _per_request_words(resolved) if stateful else "the model keeps no state",
+        _per_request_words(resolved) if stateful else NO_STATE,
         str(per_request) if stateful else "",
     )
     requests = over(case, running_requests)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..budget.limits import NO_STATE
 from ..budget_types import FreeMemory, MemoryBudget
 from ..diagnose.finding import Remedy
 from ..units import GIB, Interval, format_gib
@@ -70,7 +71,8 @@ def _limits(budget: MemoryBudget) -> Table:
     for limit, predicted in budget.limits.items():
         value = predicted.value
         spread = "" if value is None or value.is_exact else f"{value.low:,} to {value.high:,}"
-        table.add_row(limit, _UNKNOWN if value is None else f"{value.point:,}", spread)
+        unknown = "none, no state" if predicted.formula == NO_STATE else _UNKNOWN
+        table.add_row(limit, unknown if value is None else f"{value.point:,}", spread)
     return table
 
 
