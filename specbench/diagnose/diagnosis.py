@@ -41,6 +41,7 @@ from .rules_queue import admission_delayed, queue_with_room
 from .rules_serving import overflow, prefix_hits, requests_failed, slow_first
 from .rules_start import failed
 from .serving import serving
+from .told import Told, with_arguments
 from .types import Diagnosis, Emulated
 
 RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
@@ -58,14 +59,14 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
 _ORDER = {"fatal": 0, "costly": 1, "notice": 2}
 
 
-def of_path(path: str | Path) -> Diagnosis:
-    """A record's folder, a log file, or "-" for standard input."""
+def of_path(path: str | Path, *, told: Told | None = None) -> Diagnosis:
+    """A record's folder, a log file, or "-" for standard input. `told`: beside a bare log; a record knows itself."""
     if str(path) == "-":
-        return of_log(sys.stdin.buffer, name="standard input")
+        return of_log(sys.stdin.buffer, name="standard input", told=told)
     found = resolve(path, kind="record or log")
     if found.is_dir():
         _refuse_several(found)
-    return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found)
+    return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found, told=told)
 
 
 def _refuse_several(folder: Path) -> None:
@@ -140,8 +141,11 @@ def _metrics(record: RunRecord) -> tuple[MetricSample, ...]:
         return ()
 
 
-def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagnosis:
-    """The diagnosis of a bare log: a path, or an open binary stream. LogFormatError when nothing in it is known."""
+def of_log(source: Path | Iterable[bytes], *, name: str | None = None, told: Told | None = None) -> Diagnosis:
+    """The diagnosis of a bare log: a path, or an open binary stream. LogFormatError when nothing in it is known.
+
+    `told`: what the user knows and the log does not say.
+    """
     path = source if isinstance(source, Path) else None
     label = name or (path.name if path else "log")
     log = logs.read(source, name=label)
@@ -150,8 +154,10 @@ def of_log(source: Path | Iterable[bytes], *, name: str | None = None) -> Diagno
             f"{label}: {log.lines_total:,} lines, and none is a known line of an SGLang server.\n"
             "Give the whole output of the server (stdout and stderr), from its start."
         )
+    told = told or Told()
+    log = with_arguments(log, told)
     pools = report(log)
-    config, assumptions = config_of_log(log, pools, label)
+    config, assumptions = config_of_log(log, pools, label, told)
     case = _case(config, log, pools, _status(log), (), bare=True)
     return _diagnosis(case, name=label, source=str(path or label), origin="recorded", assumptions=assumptions)
 
@@ -197,7 +203,7 @@ def _diagnosis(
     assumptions: tuple[str, ...] = (),
     marked: tuple[str, ...] = (),
 ) -> Diagnosis:
-    findings = sorted((finding for rule in RULES for finding in rule(case)), key=lambda f: _ORDER[f.severity])
+    findings = sorted((finding for rule in RULES for finding in rule(case)), key=_cost)
     seen = serving(case.log)
     sent, answered = (None, None) if case.bare else tally(case.requests)
     at_once = case.at_once
@@ -238,6 +244,11 @@ def _diagnosis(
         assumptions=assumptions if case.unsized is None else (*assumptions, f"memory is not predicted: {case.unsized}"),
         marks=marked,
     )
+
+
+def _cost(finding: Finding) -> tuple[int, float]:
+    """Gravest first; of equally grave ones what costs most, and those whose cost is not known in the order of RULES."""
+    return _ORDER[finding.severity], -(finding.lost or 0.0)
 
 
 def _status(log: ServerLog) -> Status | None:

@@ -47,4 +47,7 @@ class Finding:
     severity: Severity
     evidence: tuple[Line, ...]
     remedies: tuple[Remedy, ...] = ()
+    #: What it costs: the share of what was asked (requests, tokens, the card's memory, time) that is lost, 0 to 1.
+    #: Orders the findings of one severity. None: not known.
+    lost: float | None = None
     beside: str = ""  # the cause in a clause that follows a graver one; "": it explains nothing that one leaves open

@@ -16,6 +16,7 @@ from ..configuration.config import MemorySection, ParallelSection, RunConfig
 from ..engines.contract import PoolReport, ServerLog
 from ..gpus import known_gpus, load_gpu
 from ..specs import named_by
+from .told import Told
 
 #: server_args name -> our key, where they differ.
 _SPECULATIVE = {
@@ -26,8 +27,11 @@ _SPECULATIVE = {
 _OLD_STRATEGY = "mamba_scheduler_strategy"
 
 
-def config_of_log(log: ServerLog, pools: PoolReport, label: str) -> tuple[RunConfig | None, tuple[str, ...]]:
+def config_of_log(
+    log: ServerLog, pools: PoolReport, label: str, told: Told | None = None
+) -> tuple[RunConfig | None, tuple[str, ...]]:
     """The configuration and the assumptions it rests on; None with the reasons when it cannot be told."""
+    told = told or Told()
     arguments = log.server_args
     if arguments is None:
         return None, ("no server_args line: requested values, model and algorithm are not known",)
@@ -35,9 +39,9 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str) -> tuple[RunCon
     device = arguments.get("device")
     if device not in (None, "cuda"):
         return None, (f"the server runs on {str(device)[:40]!r}: only CUDA cards are predicted",)
-    model = _model(arguments.get("model_path"), assumed)
-    version = _version(log, assumed)
-    gpu = _gpu(pools, assumed)
+    model = told.model or _model(arguments.get("model_path"), assumed)
+    version = told.version or _version(log, assumed)
+    gpu = told.gpu or _gpu(pools, assumed)
     if model is None or version is None or gpu is None:
         return None, tuple(assumed)
     sections: dict[str, Any] = {
