@@ -38,7 +38,8 @@ from .finding import Finding
 from .fromlog import config_of_log
 from .rules_limits import capped, context_above_pool
 from .rules_queue import admission_delayed, queue_with_room
-from .rules_serving import overflow, prefix_hits, requests_failed, slow_first
+from .rules_requests import overflow, requests_failed
+from .rules_serving import prefix_hits, slow_first
 from .rules_start import failed
 from .serving import serving
 from .told import Told, with_arguments
