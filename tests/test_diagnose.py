@@ -59,7 +59,7 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "h200_story-4": ("served", ()),
     "h200_story-6": ("served", ("capped-by-state-slots", "queue-with-room", "slow-first-request")),
     "h200_story-8": ("refused", ("refused-state-pool",)),
-    "h200_too-long": ("served", ("context-overflow", "pool-overflow", "context-above-pool")),
+    "h200_too-long": ("served", ("context-above-pool", "context-overflow", "pool-overflow")),
     "nemo_nano_r32": ("refused", ("refused-arguments",)),
     "nextn_r4_full": ("crashed", ("crashed-serving",)),
     "nextn_r4_full_nodeepgemm": ("crashed", ("bad-environment",)),

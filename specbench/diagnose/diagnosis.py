@@ -36,7 +36,7 @@ from ..units import counted
 from .case import Case
 from .finding import Finding
 from .fromlog import config_of_log
-from .rules_limits import capped, context_above_pool
+from .rules_limits import capped, context_above_pool, token_limit
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_requests import overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first
@@ -51,6 +51,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     requests_failed,
     capped,
     context_above_pool,
+    token_limit,
     queue_with_room,
     admission_delayed,
     slow_first,

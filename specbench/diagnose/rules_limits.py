@@ -1,54 +1,177 @@
-"""Rules about servers that run, but smaller than asked: fewer requests, a shorter context."""
+"""Rules about servers that run, but smaller than asked: fewer requests, a shorter context, fewer tokens.
+
+None of these is an error for the engine: at most a warning says it. In: a case, also of a paste that lacks the summary
+or even the pool lines. Out: one finding per limit, with its arithmetic.
+"""
 
 from __future__ import annotations
 
-from ..engines.contract import Line
+from ..engines.contract import Line, Notice
 from ..units import counted, format_count
+from ..versions import at_least
 from .case import Case
-from .finding import Finding
+from .finding import Finding, Severity
+
+#: Pools are rounded down to whole pages: a smaller share is not told as lost.
+_ROUNDING = 0.01
+
+
+def stands(case: Case) -> bool:
+    """Whether the pools of the log are those of a server that runs, as far as the log tells."""
+    return case.log.ready_line is not None or (case.status is None and not case.log.failures)
 
 
 def capped(case: Case) -> tuple[Finding, ...]:
     """Fewer running requests than asked, by state slots or by KV tokens."""
-    asked, got = case.wanted_requests, case.pools.running_requests
-    if asked is None or got is None or got >= asked or case.log.ready_line is None:
+    got, notice = case.pools.running_requests, _cap_notice(case)
+    asked = _asked(case, notice)
+    if got is None or not stands(case) or (asked is None and not _perhaps_asked(case, notice)):
         return ()
-    slots, per_request = case.pools.state_slots, case.limit("slots_per_request")
-    tokens = case.pools.kv_tokens
-    warnings = tuple(
-        line
-        for notice in case.log.notices
-        if notice.kind in ("requests_reduced", "requests_capped_by_state")
-        for line in case.line(notice.line)
-    )
+    if asked is not None and got >= asked:
+        return ()
+    who = "How many requests were asked is not logged; " if asked is None else f"{counted(asked, 'request')} asked, "
+    cause = f"{who}{got} can run at once"
+    warnings = () if notice is None else case.line(notice.line)
     resolved = tuple(line for summary in case.log.resolved[:1] for line in case.line(summary.line))
-    evidence = (*warnings[:2], *case.pool_lines()[:1], *resolved)
-    by_state = slots is not None and (
-        slots // per_request <= got if per_request else tokens is None or tokens // 2 > got
+    by_state = _by_state(case, got, notice)
+    limit = _slot_arithmetic(case, got, notice) if by_state else f"the KV pool of {_pool(case)} tokens is the limit"
+    refused = ": the engine refuses to start" if got == 0 else ""
+    return (
+        Finding(
+            id="capped-by-state-slots" if by_state else "capped-by-kv-tokens",
+            cause=f"{cause}: {limit}{refused}.",
+            severity="fatal" if got == 0 else "costly",
+            evidence=(*warnings, *case.pool_lines()[:1], *resolved),
+            remedies=case.remedies(),
+            lost=None if not asked else 1 - got / asked,
+        ),
     )
-    if by_state:
-        arithmetic = f"{slots} slots // {per_request} per request = {got}" if per_request else f"{slots} slots"
-        cause = f"{counted(asked, 'request')} asked, {got} can run at once: the state pool is the limit ({arithmetic})."
-        return (_finding("capped-by-state-slots", cause, evidence, case),)
-    pool = format_count(tokens)
-    cause = f"{counted(asked, 'request')} asked, {got} can run at once: the KV pool of {pool} tokens is the limit."
-    return (_finding("capped-by-kv-tokens", cause, evidence, case),)
+
+
+def _cap_notice(case: Case) -> Notice | None:
+    """The engine's own warning; the one that names the slots says more."""
+    notices = {notice.kind: notice for notice in reversed(case.log.notices)}
+    return notices.get("requests_capped_by_state") or notices.get("requests_reduced")
+
+
+def _asked(case: Case, notice: Notice | None) -> int | None:
+    """Asked of one data-parallel worker. The warning about a reduction repeats it."""
+    if case.wanted_requests is None:
+        return _whole(notice, "requested")
+    workers = (case.log.server_args or {}).get("dp_size")
+    if case.config is not None or not isinstance(workers, int) or workers < 2:
+        return case.wanted_requests
+    return max(1, case.wanted_requests // workers)
+
+
+def _perhaps_asked(case: Case, notice: Notice | None) -> bool:
+    """A cap of which nobody can say that it took nothing that was asked."""
+    own_default = any(notice.kind == "requests_default_48" for notice in case.log.notices)
+    return notice is not None and not own_default and "max_running_requests" not in (case.log.server_args or {})
+
+
+def _by_state(case: Case, got: int, notice: Notice | None) -> bool:
+    """Whether state slots are what limits.
+
+    The engine runs at most half as many requests as it has tokens (0.5.14 on: _resolve_max_num_reqs) and at most as
+    many as its slots hold; there is no third limit below what is asked. Its warning of a reduction named tokens for
+    both until 0.5.18 gave the slots their own.
+    """
+    if notice is not None and notice.kind == "requests_capped_by_state":
+        return True
+    slots, per_request, tokens = case.pools.state_slots, case.limit("slots_per_request"), case.pools.kv_tokens
+    if slots is not None and per_request:
+        return slots // per_request <= got
+    if tokens is not None:
+        return tokens // 2 > got
+    since = case.rules_version or case.log.version_range[0]
+    return slots is not None or since is None or not at_least(since, "0.5.18")
+
+
+def _slot_arithmetic(case: Case, got: int, notice: Notice | None) -> str:
+    slots = case.pools.state_slots
+    per_request = _whole(notice, "slots_per_request") or case.limit("slots_per_request")
+    if slots is None:
+        half = "" if case.pools.kv_tokens is None else f", and {case.pools.kv_tokens:,} KV tokens are enough for more"
+        return f"the state pool is the limit (its slots are not logged{half})"
+    if not per_request:
+        return f"the state pool is the limit ({slots} slots)"
+    return f"the state pool is the limit ({slots} slots // {per_request} per request = {slots // per_request})"
+
+
+def _whole(notice: Notice | None, name: str) -> int | None:
+    value = None if notice is None else notice.values.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _pool(case: Case) -> str:
+    return format_count(case.pools.kv_tokens)
 
 
 def context_above_pool(case: Case) -> tuple[Finding, ...]:
     """A context length that no request can use, because the pool is smaller."""
-    context, tokens = case.pools.context_len, case.pools.kv_tokens
-    if context is None or tokens is None or tokens >= context or case.log.ready_line is None:
+    asked = _number(case, "context_len")
+    context, tokens = case.pools.context_len or asked, case.pools.kv_tokens
+    if context is None or not tokens or tokens >= context or not stands(case):
         return ()
-    longest = case.pools.max_input_tokens
-    words = format_count(longest) if longest is not None else f"about {format_count(tokens)}"
+    inputs = case.pools.max_input_tokens
+    shorter = "" if inputs is None else f"inputs must be shorter than {inputs:,} tokens, and "
     evidence = tuple(line for summary in case.log.resolved[:1] for line in case.line(summary.line))
-    cause = (
-        f"The context is {context:,} tokens, the KV pool only {tokens:,}: inputs must be shorter than {words} "
-        "tokens, and outputs end early without a warning."
+    return (
+        Finding(
+            id="context-above-pool",
+            cause=(
+                f"The context is {context:,} tokens{'' if asked else ' (nobody asked for it)'}, the KV pool only "
+                f"{tokens:,}{_by_hand(case, tokens)}: {shorter}outputs end early without a warning once a request has "
+                f"{tokens - 1:,} tokens, input and output together."
+            ),
+            severity=_severity(case, tokens, asked is not None or "context_length" not in (case.log.server_args or {})),
+            evidence=evidence or case.pool_lines()[-1:],
+            lost=1 - tokens / context,
+        ),
     )
-    return (Finding(id="context-above-pool", cause=cause, severity="costly", evidence=evidence),)
 
 
-def _finding(finding_id: str, cause: str, evidence: tuple[Line, ...], case: Case) -> Finding:
-    return Finding(id=finding_id, cause=cause, severity="costly", evidence=evidence, remedies=case.remedies())
+def _by_hand(case: Case, tokens: int) -> str:
+    return ", as max_total_tokens asks" if case.pools.requested.get("kv_tokens") == tokens else ""
+
+
+def _severity(case: Case, tokens: int, asked: bool) -> Severity:
+    """Nothing is lost where nobody asked for so long a context, and nothing so long was sent."""
+    longest = max((request.input_tokens + request.max_new_tokens for request in case.requests), default=0)
+    return "costly" if asked or longest >= tokens else "notice"
+
+
+def token_limit(case: Case) -> tuple[Finding, ...]:
+    """`max_total_tokens` above what the memory gave: it limits nothing, and fewer tokens are there than asked."""
+    notice = next((one for one in case.log.notices if one.kind == "tokens_above_profile"), None)
+    asked = _whole(notice, "requested") or _number(case, "kv_tokens")
+    got = case.pools.kv_tokens if case.pools.kv_tokens is not None else _whole(notice, "profiled")
+    if asked is None or not got or got >= asked * (1 - _ROUNDING) or not stands(case) or _split(case, asked):
+        return ()
+    lines: tuple[Line, ...] = () if notice is None else case.line(notice.line)
+    told_already = bool(context_above_pool(case))
+    return (
+        Finding(
+            id="token-limit-not-binding",
+            cause=(
+                f"max_total_tokens is {asked:,}, the memory gave {got:,} tokens: the limit does not bind, "
+                f"{asked - got:,} of the asked tokens are not there. It is an upper limit, not a reservation."
+            ),
+            severity="notice" if told_already else "costly",
+            evidence=lines or case.pool_lines()[-1:],
+            lost=1 - got / asked,
+        ),
+    )
+
+
+def _split(case: Case, asked: int) -> bool:
+    """Ranks that hold a part each (context parallelism): together they are what was asked."""
+    parts = [pools.kv_tokens for pools in case.pools.ranks if pools.role == "target"]
+    known = [part for part in parts if part is not None]
+    return len(set(known)) > 1 and abs(sum(known) - asked) <= asked * _ROUNDING
+
+
+def _number(case: Case, name: str) -> int | None:
+    asked = case.pools.requested.get(name)
+    return asked if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0 else None

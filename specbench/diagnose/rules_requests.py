@@ -34,6 +34,7 @@ def overflow(case: Case) -> tuple[Finding, ...]:
                 severity="costly",
                 evidence=(Line(line=None, text=f"step {first.step}, request {first.index}: {first.error}"),),
                 remedies=case.fitting(first.input_tokens, first.max_new_tokens),
+                lost=len(refused) / len(case.requests),
             )
         )
     return tuple(findings)
