@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import ConfigError
@@ -49,6 +50,17 @@ def resolve(path: str | Path, *, kind: str = "path") -> Path:
             return found if exists(found) else candidate.absolute()
     tried = " and ".join(shortened(candidate.parent) for candidate in dict.fromkeys(candidates))
     raise ConfigError(f"{kind}: {shortened(path)!r} does not exist.\nLooked in {tried}.")
+
+
+def short_names(files: Sequence[Path]) -> dict[Path, str]:
+    """Each file by as little of its path's end as tells it from the others: rank0.log, or node0/server.log."""
+    names = {}
+    for file in files:
+        others = [other for other in files if other != file]
+        lengths = range(1, len(file.parts) + 1)
+        own = (n for n in lengths if all(other.parts[-n:] != file.parts[-n:] for other in others))
+        names[file] = "/".join(file.parts[-next(own, len(file.parts)) :])
+    return names
 
 
 def interpreter(python: str | None) -> str:

@@ -11,22 +11,34 @@ from .options import JsonOption, StrictOption
 
 
 def diagnose(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="RECORD|LOG", help="A record's folder, a server log (.log, .gz), or - for a paste."),
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECORD|LOG...",
+            help="A record's folder; or a server log (plain, .gz, .zst), - for a paste; or several logs, of the ranks "
+            "or nodes of one server.",
+        ),
     ],
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Explain a run: what each pool got, what was asked, resolved and served, why, and what to change.
 
-    Works on a bare server log: specbench diagnose server.log
+    \b
+    specbench diagnose server.log               a bare log, also server.log.gz or server.log.zst
+    specbench diagnose rank0.log rank1.log      the ranks, or the nodes, of one server
+    docker logs sglang 2>&1 | specbench diagnose -
+    kubectl logs --prefix -l app=sglang | specbench diagnose -
+    journalctl -u sglang -o json | specbench diagnose -
+    specbench diagnose runs/story/tp1-8         a record
+
+    What containers, journald, Ray and terminals put around a line is taken off by itself.
 
     A server that failed is an answer too: exit code 0, unless --strict.
     """
-    from ..diagnose.diagnosis import of_path
+    from ..diagnose.diagnosis import of_paths
 
-    found = of_path(source)
+    found = of_paths(sources)
     if json_output:
         import json
 

@@ -207,8 +207,7 @@ def _serving(serving: Serving, origin: str) -> Text:
 def _finding(finding: Finding, measured: str | None) -> Panel:
     parts: list[RenderableType] = [Text(finding.cause)]
     for line in finding.evidence:
-        where = f"line {line.line}" if line.line is not None else "request"
-        parts.append(Text(f"  {where}: {line.text}", style="dim"))
+        parts.append(Text(f"  {line.where}: {line.text}", style="dim"))
     if finding.remedies:
         parts.append(remedies_text(finding.remedies, measured=measured or "with the logged free memory"))
     style = _SEVERITY[finding.severity]
@@ -236,4 +235,4 @@ def _footnotes(diagnosis: Diagnosis, console: Console) -> None:
             Text(f"{len(diagnosis.unread)} lines look like pool lines but are not understood:", style="yellow")
         )
         for line in diagnosis.unread[:5]:
-            console.print(Text(f"  line {line.line}: {line.text}", style="dim"))
+            console.print(Text(f"  {line.where}: {line.text}", style="dim"))

@@ -98,7 +98,7 @@ class Case:
     def line(self, number: int | None) -> tuple[Line, ...]:
         """The line as evidence, when it is known."""
         text = self.log.evidence.get(number) if number is not None else None
-        return (Line(line=number, text=text),) if number is not None and text is not None else ()
+        return (self.log.at(number, text),) if number is not None and text is not None else ()
 
     def limit(self, limit: Limit) -> int | None:
         """As predicted on the better basis."""

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
@@ -21,7 +22,7 @@ from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
 from ..judging.sides import expected_communication, ranks_of, sides
 from ..lifecycle.ending import classify
-from ..paths import resolve
+from ..paths import resolve, short_names
 from ..reading.communication import distributed_init
 from ..reading.freeread import MeasuredOffsets, read_free
 from ..reading.outcome import outcome_of, tally
@@ -69,6 +70,28 @@ def of_path(path: str | Path, *, told: Told | None = None) -> Diagnosis:
     if found.is_dir():
         _refuse_several(found)
     return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found, told=told)
+
+
+def of_paths(paths: Sequence[str | Path], *, told: Told | None = None) -> Diagnosis:
+    """One path as `of_path` takes it; or several logs, of one server's ranks or nodes, in any order.
+
+    RecordError (two lines) for a folder among several.
+    """
+    if len(paths) == 1:
+        return of_path(paths[0], told=told)
+    found = list(dict.fromkeys(None if str(path) == "-" else resolve(path, kind="log") for path in paths))
+    for file in found:
+        if file is not None and file.is_dir():
+            raise RecordError(
+                f"{file}: a folder among several logs; several are read together only as files of one server.\n"
+                f"Give a record alone, or the log in it: specbench diagnose {shlex.quote(str(file))}"
+            )
+    if len(found) == 1:
+        return of_path(found[0] or "-", told=told)
+    names = short_names([file for file in found if file is not None])
+    return of_logs(
+        {"standard input" if file is None else names[file]: file or sys.stdin.buffer for file in found}, told=told
+    )
 
 
 def _refuse_several(folder: Path) -> None:
@@ -151,17 +174,27 @@ def of_log(source: Path | Iterable[bytes], *, name: str | None = None, told: Tol
     path = source if isinstance(source, Path) else None
     label = name or (path.name if path else "log")
     log = logs.read(source, name=label)
+    return _of_bare(log, label, str(path or label), told or Told())
+
+
+def of_logs(sources: Mapping[str, Path | BinaryIO], *, told: Told | None = None) -> Diagnosis:
+    """The diagnosis of the logs of one server's ranks or nodes, by the names that lines are cited under."""
+    label = " + ".join(sorted(sources))
+    return _of_bare(logs.read_several(sources, label), label, label, told or Told())
+
+
+def _of_bare(log: ServerLog, label: str, source: str, told: Told) -> Diagnosis:
     if not logs.recognised(log):
         raise LogFormatError(
             f"{label}: {log.lines_total:,} lines, and none is a known line of an SGLang server.\n"
             "Give the whole output of the server (stdout and stderr), from its start."
         )
-    told = told or Told()
     log = with_arguments(log, told)
     pools = report(log)
     config, assumptions = config_of_log(log, pools, label, told)
     case = _case(config, log, pools, _status(log), (), bare=True)
-    return _diagnosis(case, name=label, source=str(path or label), origin="recorded", assumptions=assumptions)
+    assumptions = (*log.assumptions, *assumptions)
+    return _diagnosis(case, name=label, source=source, origin="recorded", assumptions=assumptions)
 
 
 def _case(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ..engines.contract import Line, RankPools
+from ..engines.contract import Line, RankPools, ServerLog
 from ..judging.reconcile import Row
 from ..judging.sides import Sides, Told
 from ..units import Interval, Quantity
@@ -47,7 +47,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
             "deciding_rank": diagnosis.pools.deciding_rank,
         },
         "disagreements": list(diagnosis.pools.disagreements),
-        "reconciliation": [_row(row) for row in diagnosis.reconciliation.rows],
+        "reconciliation": [_row(row, diagnosis.log) for row in diagnosis.reconciliation.rows],
         "sides": None if diagnosis.sides is None else _sides(diagnosis.sides),
         "findings": [_finding(finding) for finding in diagnosis.findings],
         "unread": _lines(diagnosis.unread),
@@ -86,7 +86,8 @@ def _resolution(quantities: Iterable[Quantity | None]) -> int | None:
     return max((quantity.resolution_bytes for quantity in quantities if quantity), default=None)
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row, log: ServerLog) -> dict[str, Any]:
+    place = None if row.line is None else log.at(row.line, "")
     return {
         "term": row.term,
         "rank": row.rank,
@@ -99,8 +100,8 @@ def _row(row: Row) -> dict[str, Any]:
         "delta": row.delta,
         "verdict": row.verdict,
         "attribution": row.attribution,
-        "line": row.line,
-    }
+        "line": None if place is None else place.line,
+    } | ({"file": place.file} if place is not None and place.file else {})
 
 
 def _sides(found: Sides) -> dict[str, Any]:
@@ -154,4 +155,5 @@ def remedy_document(remedy: Remedy) -> dict[str, Any]:
 
 
 def _lines(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    return [{"line": line.line, "text": line.text} for line in lines]
+    """`file` is there when the log was read from several."""
+    return [{"line": line.line, "text": line.text} | ({"file": line.file} if line.file else {}) for line in lines]

@@ -160,7 +160,7 @@ def _shortage_lines(case: Case, finding_id: str) -> tuple[Line, ...]:
 
 
 def _failure_lines(case: Case, failure: Failure) -> tuple[Line, ...]:
-    return case.line(failure.line) or (Line(line=failure.line, text=failure.text),)
+    return case.line(failure.line) or (case.log.at(failure.line, failure.text),)
 
 
 def _silent_end(case: Case) -> tuple[Finding, ...]:

@@ -39,7 +39,7 @@ def _decode(log: ServerLog) -> AtOnce | None:
     running: Sequence[int | None] = log.decode.get("running_requests", ())
     rows = [(count, line) for count, line in zip(running, log.decode.get("line", ()), strict=True) if count is not None]
     most, line = max(rows, key=lambda row: row[0], default=(None, None))
-    return None if most is None else AtOnce(requests=most, source=f"decode line {line}")
+    return None if most is None else AtOnce(requests=most, source=f"decode {log.where(line)}")
 
 
 def _prefill(log: ServerLog) -> AtOnce | None:
@@ -52,7 +52,7 @@ def _prefill(log: ServerLog) -> AtOnce | None:
     if not rows:
         return None
     most, running, line = max(rows, key=lambda row: row[0])
-    return AtOnce(requests=most, source=f"prefill line {line}: {running} running, {most - running} begun")
+    return AtOnce(requests=most, source=f"prefill {log.where(line)}: {running} running, {most - running} begun")
 
 
 def _metrics(samples: Iterable[MetricSample]) -> AtOnce | None:

@@ -21,6 +21,14 @@ class Line:
 
     line: int | None  # 1-based, physical line in the file; None: evidence of another kind (a request)
     text: str
+    file: str | None = None  # which file, when the log was read from several
+
+    @property
+    def where(self) -> str:
+        """'line 12', 'line 12 of rank1.log'; 'request' for what is no line."""
+        if self.line is None:
+            return "request"
+        return f"line {self.line}" if self.file is None else f"line {self.line} of {self.file}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +133,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLog:
-    """A log, read once. Tables are dicts of equally long lists (no pandas here), one row per line."""
+    """A log, read once. Tables are dicts of equally long lists (no pandas here), one row per line.
+
+    A log of several files (one server's ranks, or its nodes) is one timeline: its `line` numbers count the lines that
+    were kept, in the order of their times, and `places` tells the file and the physical line of each.
+    """
 
     source: str
     engine: str  # "sglang"
@@ -154,6 +166,18 @@ class ServerLog:
     lines_total: int
     #: Lines of each kind, exact: decode, prefill, starts, unread, … What is kept of a very long log is less.
     seen: Mapping[str, int] = field(default_factory=dict)
+    #: (file, physical line) by line number. Empty: one file, whose physical lines the numbers are.
+    places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()  # how several files were put together, in sentences
+
+    def at(self, number: int, text: str) -> Line:
+        """A line of this log, by its number, as evidence."""
+        file, line = self.places.get(number, (None, number))
+        return Line(line=line, text=text, file=file)
+
+    def where(self, number: int | None) -> str:
+        """'line 12', 'line 12 of rank1.log'."""
+        return self.at(number, "").where if number is not None else "unknown line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def findings(study: Study, others: Iterable[RunRecord] = ()) -> Shown:
 
 def _finding(finding: Finding, study: Study, others: Sequence[RunRecord]) -> Shown:
     evidence = code_lines(
-        [(line.line, clipped(line.text)) for line in finding.evidence],
+        map(_cited, finding.evidence),
         label=f"evidence in the log ({study.record.origin})",
     )
     parts = [evidence]
@@ -139,7 +139,11 @@ def unread_lines(study: Study) -> Shown:
         return Shown("", "")
     look = "looks like a figure but fits" if len(lines) == 1 else "look like figures but fit"
     note = paragraph(f"{counted(len(lines), 'line')} {look} no known form of this engine:", tone="warn")
-    return joined([note, code_lines([(line.line, clipped(line.text)) for line in lines[:20]], label="unread lines")])
+    return joined([note, code_lines(map(_cited, lines[:20]), label="unread lines")])
+
+
+def _cited(line: Line) -> tuple[int | None, str]:
+    return line.line, (f"{line.file}: " if line.file else "") + clipped(line.text)
 
 
 def clipped(text: str) -> str:

@@ -1,12 +1,13 @@
 """SGLang's server logs: `read(source)` gives a `contract.ServerLog`.
 
-In: a path (plain, gzip), an open binary stream, or an iterable of lines. Out: everything the log says about memory,
-limits, batches and failures, each figure with its line. The reader never raises on account of the text: what looks
-like a line that it reads and is none is in `unread`, and a text of something else gives a log in which nothing is
-recognised. Memory stays flat however long the log is (see `batches.py` and `reading.py` for what is kept).
+In: a path (plain, gzip), an open binary stream, or an iterable of lines; or several, of the ranks or nodes of one
+server. Out: everything the log says about memory, limits, batches and failures, each figure with its line. The reader
+never raises on account of the text: what looks like a line that it reads and is none is in `unread`, and a text of
+something else gives a log in which nothing is recognised. Memory stays flat however long the log is (see `batches.py`
+and `reading.py` for what is kept).
 
-The way of a line: `scan` finds it, `message` makes it text, `records` gives it a form of `v0_5_*.py`, `roles` says
-whose it is, `assemble` pairs it with others.
+The way of a line: `scan` finds it, `several` puts files together, `message` makes it text, `records` gives it a form of
+`v0_5_*.py`, `roles` says whose it is, `assemble` pairs it with others.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from .benchmark_text import benchmark_notice
 from .evidence import Evidence
 from .failures import BAD_ENVIRONMENT
 from .formats import VersionRange
-from .message import Message, message_of
-from .reading import Raw, Start, collect
+from .message import Message
+from .reading import collect
 from .records import Record, record_of
-from .server_args import ServerArgs, is_dict
+from .server_args import arguments_of, is_dict
+from .several import Found, alone, together
 from .tracebacks import Tracebacks
 
-__all__ = ["read", "recognised"]
+__all__ = ["read", "read_several", "recognised"]
 
 _MOST_NOTICES = 500  # of one kind
 
@@ -65,9 +67,18 @@ def read(source: Source, name: str | None = None, *, version: str | None = None)
     is known otherwise (a record knows it): its wordings go first, and `seen["other_wording"]` counts the lines that
     only other versions print. A bare log tells a range. OSError when a file cannot be read.
     """
-    raw = collect(source)
+    found = alone(collect(source))
     label = name or (str(source) if isinstance(source, (str, Path)) else "log")
-    return _Understanding(raw, version or raw.version).log(label)
+    return _Understanding(found, version or found.version).log(label)
+
+
+def read_several(sources: Mapping[str, Source], name: str) -> ServerLog:
+    """Read the logs of one server's ranks or nodes, by the names that they are called in messages, as one log.
+
+    Their order does not matter. OSError when a file cannot be read.
+    """
+    found = together({label: collect(source) for label, source in sources.items()})
+    return _Understanding(found, found.version).log(name)
 
 
 def recognised(log: ServerLog) -> bool:
@@ -90,12 +101,12 @@ def _is_ours(values: Mapping[str, Any]) -> bool:
 class _Understanding:
     """Works through the messages of one start, in order."""
 
-    def __init__(self, raw: Raw, version: str | None) -> None:
-        self._raw = raw
+    def __init__(self, found: Found, version: str | None) -> None:
+        self._found = found
         self._said_version = version
         self._version = version if version and _has_wordings(version) else None
         self._records: list[Record] = []
-        self._unread: list[Line] = []
+        self._unread: list[tuple[int, str]] = []
         self._notices: list[Notice] = []
         self._failures: list[Failure] = []
         self._tracebacks = Tracebacks()
@@ -103,9 +114,9 @@ class _Understanding:
         self._seen: Counter[str] = Counter()
         self._evidence: dict[int, str] = {}
         self._ready: int | None = None
-        self._first_batch = raw.start.batches.first_line
-        for hit in raw.start.hits:
-            self._take(message_of(hit))
+        self._first_batch = found.batches.first_line
+        for message in found.messages:
+            self._take(message)
         self._tracebacks.end(self._progress)
 
     def _take(self, message: Message) -> None:
@@ -121,7 +132,7 @@ class _Understanding:
         if record is None:
             return
         if not record.whole:
-            self._unread.append(Line(line=record.line, text=message.shown(record.text)))
+            self._unread.append((record.line, message.shown(record.text)))
         self._evidence[record.line] = message.shown(record.text)
         self._seen[record.kind.partition(":")[2] or record.kind] += 1
         self._seen["other_wording"] += record.foreign
@@ -163,13 +174,13 @@ class _Understanding:
         )
 
     def log(self, source: str) -> ServerLog:
-        start = self._raw.start
+        found = self._found
         rows = assemble.placed(self._records)
-        args = _arguments(start)
-        args_line = start.arguments.line if start.arguments else None
-        if start.arguments is not None:
-            text = as_text(start.arguments.raw.partition(b"\n")[0])
-            self._evidence[start.arguments.line] = text
+        args = arguments_of(found.arguments)
+        args_line = found.arguments.line if found.arguments else None
+        if found.arguments is not None:
+            text = as_text(found.arguments.raw.partition(b"\n")[0])
+            self._evidence[found.arguments.line] = text
         weights = assemble.weights(rows)
         speculative = any(load.role == "draft" for load in weights) or bool(args and args.get("speculative_algorithm"))
         failures = sorted((*self._failures, *self._tracebacks.failures), key=lambda failure: failure.line)
@@ -195,25 +206,26 @@ class _Understanding:
             notices=tuple(notices),
             failures=tuple(failures),
             ready_line=self._ready,
-            decode=start.batches.decode.columns(),
-            prefill=start.batches.prefill.columns(),
+            decode=found.batches.decode,
+            prefill=found.batches.prefill,
             unread=self._all_unread(),
             evidence=self._all_evidence(),
-            lines_total=self._raw.lines,
+            lines_total=found.lines,
             seen=self._counts(),
+            places=found.places,
+            assumptions=found.assumptions,
         )
 
     def _survived(self, failure: Failure) -> bool:
         """An error that was caught and logged, after which the server became ready or went on serving."""
-        batches = self._raw.start.batches
-        last_sign = max(self._ready or 0, batches.decode.last_line or 0, batches.prefill.last_line or 0)
+        last_sign = max(self._ready or 0, self._found.batches.last_line or 0)
         # An address that is in use may be tried again, or be another than that of the server.
         may = failure.line in self._tracebacks.survivable or failure.kind == "port_in_use"
         return may and failure.line < last_sign
 
     def _version_range(self) -> VersionRange:
-        ranges = [record.versions for record in self._records] + self._raw.start.batches.versions
-        arguments = self._raw.start.arguments
+        ranges = [*(record.versions for record in self._records), *self._found.batches.versions]
+        arguments = self._found.arguments
         if arguments is not None:
             dict_since = formats.EXAMINED[-1]
             before = formats.EXAMINED[-2]
@@ -221,22 +233,22 @@ class _Understanding:
         return formats.intersection(ranges)
 
     def _all_unread(self) -> tuple[Line, ...]:
-        batches = (Line(line=number, text=as_text(text)) for number, text in self._raw.start.batches.unread)
-        return tuple(sorted((*self._unread[:UNREAD_LIMIT], *batches), key=lambda line: line.line or 0))
+        batches = ((number, as_text(text)) for number, text in self._found.batches.unread)
+        places = self._found.places
+        lines = sorted((*self._unread[:UNREAD_LIMIT], *batches), key=lambda line: line[0])
+        located = ((*places.get(number, (None, number)), text) for number, text in lines)
+        return tuple(Line(line=line, text=text, file=file) for file, line, text in located)
 
     def _all_evidence(self) -> Mapping[int, str]:
-        batches = self._raw.start.batches
-        return Evidence(
-            batches.prefill.raw_lines() | batches.decode.raw_lines() | self._evidence | self._tracebacks.evidence
-        )
+        return Evidence({**self._found.batches.lines, **self._evidence, **self._tracebacks.evidence})
 
     def _counts(self) -> dict[str, int]:
-        batches = self._raw.start.batches
+        batches = self._found.batches.counts
         counts = {
-            "starts": self._raw.starts,
-            "decode": batches.decode.seen,
-            "prefill": batches.prefill.seen,
-            "unread": len(self._unread) + batches.unread_seen,
+            "starts": self._found.starts,
+            "decode": batches["decode"],
+            "prefill": batches["prefill"],
+            "unread": len(self._unread) + batches["unread"],
             "failures": len(self._failures) + len(self._tracebacks.failures),
         }
         return counts | {kind: number for kind, number in self._seen.items() if number and kind not in counts}
@@ -248,16 +260,6 @@ def _has_wordings(version: str) -> bool:
         return not is_development(version)
     except ConfigError:
         return False
-
-
-def _arguments(start: Start) -> ServerArgs | None:
-    if start.arguments is None:
-        return None
-    own, *following = start.arguments.raw.split(b"\n", 4)
-    text = as_text(own)
-    if not text.rstrip().endswith((")", "}")):  # container runtimes cut lines of more than 16 KiB
-        text += "".join(as_text(line) for line in following[:3])
-    return ServerArgs(text)
 
 
 def _notice(kind: str, record: Record) -> Notice:

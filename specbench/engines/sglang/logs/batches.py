@@ -8,7 +8,7 @@ exact, and the rows with the highest running_requests, queued_requests and usage
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
@@ -167,6 +167,20 @@ class Table:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """What the batch lines of one start say."""
+
+    decode: dict[str, list[Any]]
+    prefill: dict[str, list[Any]]
+    lines: Mapping[int, bytes]  # number -> line, of all rows
+    unread: Sequence[tuple[int, bytes]]
+    first_line: int | None  # from there on the server serves
+    last_line: int | None
+    versions: Sequence[VersionRange]
+    counts: Mapping[str, int]  # exact: decode, prefill, unread
+
+
 class BatchReader:
     """Both tables, filled block by block."""
 
@@ -179,10 +193,18 @@ class BatchReader:
         self._shapes: list[Shape] = []
         self._usual: Shape | None = None  # of most lines in the block before
 
-    @property
-    def first_line(self) -> int | None:
-        """The line of the first batch: from there on the server serves."""
-        return min((table.first_line for table in (self.decode, self.prefill) if table.first_line), default=None)
+    def result(self) -> Batches:
+        tables = (self.decode, self.prefill)
+        return Batches(
+            decode=self.decode.columns(),
+            prefill=self.prefill.columns(),
+            lines=self.prefill.raw_lines() | self.decode.raw_lines(),
+            unread=self.unread,
+            first_line=min((table.first_line for table in tables if table.first_line), default=None),
+            last_line=max((table.last_line for table in tables if table.last_line), default=None),
+            versions=self.versions,
+            counts={"decode": self.decode.seen, "prefill": self.prefill.seen, "unread": self.unread_seen},
+        )
 
     def read(self, block: Block) -> Block:
         """Take the batch lines that begin before the limit of a cleaned block; return it with those lines emptied."""

@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....logtext import as_text
+from .scan import Hit
+
 _BEGIN = re.compile(r"server_args=(?:(?P<object>[A-Za-z_]\w*)\(|(?P<dict>\{))")
 _TOKEN = re.compile(r"""['"\\,()\[\]{}]""")
 _NAME = re.compile(r"\s*(?:'(?P<key>\w+)': |\"(?P<key2>\w+)\": |(?P<name>[A-Za-z_]\w*)=)")
@@ -41,6 +44,17 @@ class ServerArgs(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"ServerArgs({len(self)} fields)"
+
+
+def arguments_of(hit: Hit | None) -> ServerArgs | None:
+    """The arguments that a hit holds."""
+    if hit is None:
+        return None
+    own, *following = hit.raw.split(b"\n", 4)
+    text = as_text(own)
+    if not text.rstrip().endswith((")", "}")):  # container runtimes cut lines of more than 16 KiB
+        text += "".join(as_text(line) for line in following[:3])
+    return ServerArgs(text)
 
 
 def is_dict(text: str) -> bool:
