@@ -145,7 +145,7 @@ def test_paths(tmp_path: Path) -> None:
     found = of_paths(paths)
     served = re.fullmatch(r"decode line (\d+) of node-a/server.log", found.served_source or "")
     assert served
-    line = paths[1].read_text().split("\n")[int(served[1]) - 1]
+    line = paths[1].read_bytes().decode().split("\n")[int(served[1]) - 1]
     assert f"Decode batch, #running-req: {found.served}," in line
     assert found.name == "node-a/server.log + node-b/server.log"
     assert [pools.rank for pools in found.pools.ranks] == ["TP0", "TP0", "TP1", "TP1"]
