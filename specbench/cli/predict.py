@@ -88,7 +88,8 @@ def _wanted(config: RunConfig) -> int:
 def _remedies(config: RunConfig, budget: MemoryBudget, wanted: int) -> tuple[Remedy, ...]:
     if budget.verdict == "serves":
         return ()
-    from ..diagnose.remedies import Situation, remedies
+    from ..diagnose.remedies import remedies
+    from ..diagnose.trying import Situation
 
     free = budget.free if budget.basis == "measured" else None
     return remedies(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Limit, Status
 from ..versions import version_key
 from .finding import Remedy
-from .remedies import Situation, at_most, longer_requests, remedies, shortage
+from .remedies import at_most, longer_requests, remedies, shortage
+from .remedies_pools import for_context, give_slots_back, less_memory, smaller_draft_kv, smaller_scratch
 from .running import AtOnce, most_at_once
+from .trying import Situation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,34 @@ class Case:
         situation = None if target is None else self._situation(target)
         return () if situation is None else remedies(situation)
 
+    def remedies_for_context(self, tokens: int, *, requests: int | None = None) -> tuple[Remedy, ...]:
+        """Changes by which the KV pool of one worker holds `tokens` at once, while `requests` run (default: the limit
+        that the server resolved); at last a context that the pool can hold."""
+        return self._others(requests, lambda situation: for_context(situation, tokens))
+
+    def less_memory(self, size_bytes: int = 0, *, requests: int | None = None) -> tuple[Remedy, ...]:
+        """Changes by which at least `size_bytes` more per rank stay beside the pools than now, and in any case what
+        graphs and a full prefill take, while `requests` run (default: resolved, else asked)."""
+        return self._others(requests, lambda situation: less_memory(situation, size_bytes))
+
+    def give_slots_back(self, *, requests: int | None = None) -> tuple[Remedy, ...]:
+        """Changes by which state slots that `requests` (default: resolved) cannot use become KV tokens."""
+        return self._others(requests, give_slots_back)
+
+    def smaller_scratch(self, *, requests: int | None = None) -> tuple[Remedy, ...]:
+        """Changes by which the speculative scratch of `requests` (default: resolved, else asked) is smaller than the KV
+        pool that it serves."""
+        return self._others(requests, smaller_scratch)
+
+    def smaller_draft_kv(self, *, requests: int | None = None) -> tuple[Remedy, ...]:
+        """Changes by which the draft's KV is smaller than the target's, while `requests` (default: resolved) run."""
+        return self._others(requests, smaller_draft_kv)
+
+    def _others(self, requests: int | None, of: Callable[[Situation], tuple[Remedy, ...]]) -> tuple[Remedy, ...]:
+        """Nothing where neither is known how many are to run, nor what would happen."""
+        situation = self._situation(requests or self.pools.running_requests or self.wanted_requests or 1)
+        return () if situation is None else of(situation)
+
     def _situation(self, wanted: int) -> Situation | None:
         if self.config is None or self.budget is None:
             return None
@@ -123,6 +153,7 @@ class Case:
             wanted_requests=wanted,
             passed_fraction=passed(self.config, self.pools),
             graphs_bytes=graphs // ranks,
+            fraction_may_be_default=self.bare,
         )
 
     def fitting(self, input_tokens: int, output_tokens: int) -> tuple[Remedy, ...]:

@@ -1,0 +1,199 @@
+"""One change of a server, tried by `predict` on the measured basis of the very log before it may be called a remedy.
+
+In: a situation (configuration, budget, free memory of that start), a change, and what it has to reach. Out: a remedy,
+or None. None also where this engine version would refuse the change, where not every free memory within the measured
+interval would do, and where too little stays outside the pools for graphs and activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from ..budget.predict import predict
+from ..budget_types import FreeMemory, MemoryBudget
+from ..configuration.config import RunConfig
+from ..engines import check
+from ..engines.sglang.command import flags_for
+from ..engines.sglang.verify_mask import AVOIDED_BY
+from ..errors import SpecbenchError
+from ..planning.changes import Change as Candidate
+from ..planning.screen import estimated_outside
+from ..planning.wishes import LEAST_SLACK_BYTES
+from ..terms import Limit
+from ..units import GIB, format_gib
+from .finding import Remedy
+
+_SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "max_input_tokens")
+#: Keys by which graphs become others than those that were logged.
+_GRAPHS = ("memory.cuda_graph_max_bs", "engine.args.disable-cuda-graph", "engine.args.disable_cuda_graph")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What remedies start from."""
+
+    config: RunConfig
+    budget: MemoryBudget  # on the better basis that there is
+    free: FreeMemory | None  # as logged, or as NVML measured it; None: only the configuration is known
+    wanted_requests: int
+    passed_fraction: float | None  # on the command line of a server that emulates a smaller card; else None
+    graphs_bytes: int  # as logged; 0 when not logged (then LEAST_SLACK_BYTES stands for them)
+    fraction_may_be_default: bool = False  # a bare log prints the engine's default like one that was given
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Keys as `--set` takes them, and what they give up, in words."""
+
+    set: Mapping[str, Any]
+    note: str
+    changes_results: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a change has to reach, per data-parallel worker and rank, to be a remedy."""
+
+    requests: int  # running at once
+    least: Literal["serves", "starts"] = "serves"  # "starts": capped below what is asked will do
+    tokens: int = 0  # of the KV pool, where that is more than the workload needs
+    workload: bool = True  # the KV pool holds the workload, all at once; False: where it does not now, it need not
+    more_bytes: int = 0  # to stay free beyond what does now, graphs and a prefill taken (by estimate)
+    also: Callable[[MemoryBudget], bool] | None = None  # what else the prediction has to show
+
+
+def of_candidate(candidate: Candidate, extra: Mapping[str, Any] | None = None) -> Change:
+    """A change of a plan as one that is tried: with what is wished beside it, where that is not stated yet."""
+    return Change({**candidate.set, **(extra or {})}, candidate.note, candidate.changes_results)
+
+
+def tried(situation: Situation, change: Change, goal: Goal) -> Remedy | None:
+    """The change as a remedy, when the prediction says that it reaches the goal."""
+    found = changed(situation, change)
+    if found is None:
+        return None
+    config, budget = found
+    running, tokens = point(budget, "running_requests"), point(budget, "kv_tokens")
+    allowed = ("serves",) if goal.least == "serves" else ("serves", "capped")
+    if not set(budget.verdicts) <= set(allowed):  # at every free memory within the interval
+        return None
+    if running is None or running < goal.requests:
+        return None
+    if tokens is None or tokens < max(goal.tokens, _least_tokens(situation, config, goal)):
+        return None
+    slack = slack_bytes(budget)
+    if slack is None or slack < _needed_slack_bytes(situation, budget, change) or not _frees(situation, budget, goal):
+        return None
+    if goal.also is not None and not goal.also(budget):
+        return None
+    return Remedy(
+        set=dict(change.set),
+        flags=flags_for(dict(change.set), situation.config.engine.version),
+        basis=budget.basis,
+        predicted={limit: point(budget, limit) for limit in _SHOWN},
+        verdict=budget.verdict,
+        note=(
+            f"{change.note}; {format_gib(slack)} stay for graphs and activations (predicted)"
+            + (f"; as on {budget.emulation.card}" if budget.emulation is not None else "")
+            + (f"; --{AVOIDED_BY} as well, or it ends at its first full batch" if budget.fault is not None else "")
+        ),
+        changes_results=change.changes_results,
+    )
+
+
+def changed(situation: Situation, change: Change) -> tuple[RunConfig, MemoryBudget] | None:
+    """The configuration with the change, and its prediction; None: refused, or not sized."""
+    try:
+        config = situation.config.replace(change.set)
+    except ValidationError:  # a figure beyond what a params file may hold
+        return None
+    try:
+        if check(config):
+            return None
+        # Other weights per rank mean other free memory than the log's: then only the configuration is left to go by.
+        moved = any(key.startswith(("parallel.", "speculative.algorithm", "gpu.")) for key in change.set)
+        if moved or situation.free is None:
+            return config, predict(config)
+        return config, predict(config, free=situation.free, passed_fraction=_passed(situation, config))
+    except SpecbenchError:
+        return None
+
+
+def point(budget: MemoryBudget, limit: Limit) -> int | None:
+    """The likely value of a limit; None: not predicted."""
+    predicted = budget.limits.get(limit)
+    return predicted.value.point if predicted and predicted.value else None
+
+
+def slack_bytes(budget: MemoryBudget) -> int | None:
+    """Left outside the pools. Measured memory is that of the real card; a remedy has to do on one that it emulates."""
+    slack = budget.terms["slack"].bytes
+    if slack is None or budget.emulation is None or budget.basis == "config":
+        return None if slack is None else slack.point
+    return slack.point - budget.emulation.room_bytes
+
+
+def needed_tokens(config: RunConfig, requests: int) -> int:
+    """KV tokens without which a remedy is none: every request of the workload at once, and one whole context.
+
+    A pool of a thousand tokens "serves" eight requests to the letter and nobody in practice.
+    """
+    workload = config.workload
+    at_once = 0
+    if not workload.load_only:
+        at_once = requests * (max(workload.input_tokens) + workload.output_tokens)
+    return max(at_once, config.memory.context_length or 0)
+
+
+def _least_tokens(situation: Situation, config: RunConfig, goal: Goal) -> int:
+    needed, now = needed_tokens(config, goal.requests), point(situation.budget, "kv_tokens")
+    return needed if goal.workload or now is None else min(needed, now)
+
+
+def fraction_of(situation: Situation) -> float | None:
+    """The static fraction: given, or what the engine resolves where it is left out."""
+    given = situation.config.memory.mem_fraction_static
+    if given is not None:
+        return given
+    resolved = next((one.value for one in situation.budget.resolved if one.name == "mem_fraction_static"), None)
+    return resolved if isinstance(resolved, float) and situation.budget.emulation is None else None
+
+
+def stated_fraction(situation: Situation) -> dict[str, Any]:
+    """The fraction as it is, beside a change by which the engine's default would move; {}: it was given."""
+    now = fraction_of(situation)
+    given = situation.config.memory.mem_fraction_static is not None and not situation.fraction_may_be_default
+    return {} if now is None or given else {"memory.mem_fraction_static": round(now, 3)}
+
+
+def _needed_slack_bytes(situation: Situation, budget: MemoryBudget, change: Change) -> int:
+    """What has to stay outside the pools: as a plan needs it; where graphs were logged, those and a prefill chunk."""
+    if situation.graphs_bytes and not any(key in change.set for key in _GRAPHS):
+        return max(LEAST_SLACK_BYTES, situation.graphs_bytes + GIB)
+    taken = estimated_outside(budget)
+    return max(LEAST_SLACK_BYTES, 0 if taken is None else taken.point)
+
+
+def _frees(situation: Situation, budget: MemoryBudget, goal: Goal) -> bool:
+    """Whether as much more is left as the goal says. A start that the prediction refuses as it is has nothing left."""
+    if not goal.more_bytes:
+        return True
+    before, after = _left_bytes(situation.budget), _left_bytes(budget)
+    return after is not None and (before is None or after - before >= goal.more_bytes)
+
+
+def _left_bytes(budget: MemoryBudget) -> int | None:
+    slack, taken = slack_bytes(budget), estimated_outside(budget)
+    return None if slack is None else slack - (0 if taken is None else taken.point)
+
+
+def _passed(situation: Situation, changed: RunConfig) -> float | None:
+    """What the server of a changed configuration would be passed; its own fraction is that of the emulated card."""
+    before, after = situation.config.memory.mem_fraction_static, changed.memory.mem_fraction_static
+    if situation.passed_fraction is None or before is None or after is None:
+        return situation.passed_fraction if before == after else None
+    return situation.passed_fraction * after / before
