@@ -16,9 +16,9 @@ from specbench.configuration.config import RunConfig
 from specbench.diagnose import diagnosis
 from specbench.engines.sglang import logs
 from specbench.params import load_campaign
+from specbench.records.provenance import provenance
 from specbench.records.record import RunRecord
 from specbench.running.run import run
-from specbench.show.run import provenance
 from specbench.units import GIB
 
 RECORDS = Path(__file__).parent / "live" / "records"

@@ -15,11 +15,12 @@ from specbench.params import load_run
 from specbench.reading import latency
 from specbench.records import listing
 from specbench.records.caveats import RANDOM_WEIGHTS
+from specbench.records.provenance import provenance
 from specbench.records.record import RunRecord
 from specbench.records.types import CacheState
 from specbench.show.figures import amount_cell, change_text, interval_cell, remedy_cell, setting_text
 from specbench.show.findings import clipped
-from specbench.show.run import provenance, served_cell
+from specbench.show.run import served_cell
 from specbench.show.serving import _spread
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
 from specbench.show.story import warnings

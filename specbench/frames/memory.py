@@ -12,6 +12,7 @@ from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..errors import SpecbenchError
 from ..judging.judge import as_resolved, passed
+from ..studies.seen import Seen
 from ..studies.study import Study
 from ..studies.waterfall import Step, predicted_steps, steps
 from ..terms import Limit
@@ -33,7 +34,7 @@ def limits(studies: Iterable[Study]) -> pd.DataFrame:
     return build("limits", _joined(studies, "count", "limit"))
 
 
-def waterfall(study: Study) -> pd.DataFrame:
+def waterfall(study: Seen) -> pd.DataFrame:
     """One row per term in stacking order; each series adds up to its card's total."""
     return _waterfall(steps(study))
 

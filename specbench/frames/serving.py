@@ -10,41 +10,44 @@ import pandas as pd
 
 from ..reading.latency import METRICS, accept_length, load_name, tpot_s
 from ..records.caveats import random_weights, simulated_length
-from ..studies.study import Study
+from ..studies.seen import Seen
 from .columns import build
 
 _STATISTICS = ("count", "mean", "minimum", "p50", "p90", "p95", "p99", "maximum")
 
 
-def requests(studies: Iterable[Study], *, warmup: bool = False) -> pd.DataFrame:
+def requests(studies: Iterable[Seen], *, warmup: bool = False) -> pd.DataFrame:
     """One row per request; the warm-up only on demand. A failed request has its text and no figure."""
     return build("requests", (row for study in studies for row in _requests(study, warmup)))
 
 
-def latency(studies: Iterable[Study]) -> pd.DataFrame:
+def latency(studies: Iterable[Seen]) -> pd.DataFrame:
     """One row per run, step and metric; the warm-up excluded."""
     return build("latency", (row for study in studies for row in _latency(study)))
 
 
-def timeline(studies: Iterable[Study]) -> pd.DataFrame:
+def timeline(studies: Iterable[Seen]) -> pd.DataFrame:
     """One row per decode line of the log."""
     return build("timeline", (row for study in studies for row in _timeline(study)))
 
 
-def gpu(studies: Iterable[Study]) -> pd.DataFrame:
+def gpu(studies: Iterable[Seen]) -> pd.DataFrame:
     """One row per GPU sample; empty where there was no NVML."""
     return build("gpu", (row for study in studies for row in _gpu(study)))
 
 
-def _requests(study: Study, warmup: bool) -> Iterator[dict[str, Any]]:
-    simulated = simulated_length(study.record)
-    for trace in study.record.requests():
+def _requests(study: Seen, warmup: bool) -> Iterator[dict[str, Any]]:
+    record = study.record
+    if record is None:
+        return
+    simulated = simulated_length(record)
+    for trace in study.requests:
         if trace.phase == "warmup" and not warmup:
             continue
         yield {
             "run": study.name,
-            "origin": study.record.origin,
-            "algorithm": study.record.config.speculative.algorithm,
+            "origin": study.origin,
+            "algorithm": record.config.speculative.algorithm,
             "step": trace.step,
             "load": load_name(trace.concurrency, trace.request_rate),
             "input_tokens": trace.input_tokens,
@@ -59,19 +62,22 @@ def _requests(study: Study, warmup: bool) -> Iterator[dict[str, Any]]:
         }
 
 
-def _latency(study: Study) -> Iterator[dict[str, Any]]:
+def _latency(study: Seen) -> Iterator[dict[str, Any]]:
+    record = study.record
+    if record is None:
+        return
     for step in study.latency.measured:
         common = {
             "run": study.name,
-            "origin": study.record.origin,
-            "algorithm": study.record.config.speculative.algorithm,
+            "origin": study.origin,
+            "algorithm": record.config.speculative.algorithm,
             "step": step.step,
             "load": load_name(step.concurrency, step.request_rate),
             "input_tokens": step.input_tokens,
             "ok": step.ok,
             "failed": step.failed,
-            "simulated_acceptance": simulated_length(study.record),
-            "random_weights": random_weights(study.record.config),
+            "simulated_acceptance": simulated_length(record),
+            "random_weights": random_weights(record.config),
         }
         for metric in METRICS:
             values = step.metric(metric)
@@ -83,7 +89,7 @@ def _latency(study: Study) -> Iterator[dict[str, Any]]:
         yield common | {"metric": "output_throughput", **single}
 
 
-def _timeline(study: Study) -> Iterator[dict[str, Any]]:
+def _timeline(study: Seen) -> Iterator[dict[str, Any]]:
     decode = study.diagnosis.log.decode
     names = (
         "time",
@@ -104,7 +110,7 @@ def _timeline(study: Study) -> Iterator[dict[str, Any]]:
             start = seconds
         yield {
             "run": study.name,
-            "origin": study.record.origin,
+            "origin": study.origin,
             "rank": rank,
             "time_s": None if seconds is None or start is None else seconds - start,
             "running_requests": running,
@@ -123,11 +129,11 @@ def _seconds(time: Any) -> float | None:
     return datetime.datetime.fromisoformat(str(time)).timestamp()
 
 
-def _gpu(study: Study) -> Iterator[dict[str, Any]]:
-    for sample in study.record.gpu_samples():
+def _gpu(study: Seen) -> Iterator[dict[str, Any]]:
+    for sample in study.gpu_samples:
         yield {
             "run": study.name,
-            "origin": study.record.origin,
+            "origin": study.origin,
             "time_s": sample.t_s,
             "phase": sample.phase,
             "gpu": sample.gpu,

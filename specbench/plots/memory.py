@@ -42,8 +42,8 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     not known lies within what was in use before it, and says so.
     """
     ax = ax or plt.gca()
-    if steps.empty:
-        return note(ax, "memory terms: not logged")
+    if steps.empty or steps[["predicted_bytes", "observed_bytes"]].isna().all(axis=None):
+        return note(ax, "memory by term: not predicted, and not logged")
     start = {"predicted_bytes": 0.0, "observed_bytes": 0.0}
     ends = {
         name: float(pd.to_numeric(steps.loc[~steps["term"].isin(_WITHIN), name]).abs().sum()) / GIB for name in start

@@ -1,6 +1,6 @@
 """Causes with their evidence, remedies with their predicted effect, and the runs that tried them.
 
-In: a `Study` and the records of its campaign. Out: `Shown`.
+In: a `Seen` and the records of its campaign. Out: `Shown`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..engines.contract import Line
 from ..reading.outcome import in_words
 from ..records.record import RunRecord
 from ..studies.proofs import Proof, proofs
+from ..studies.seen import Seen
 from ..studies.study import Study
 from ..studies.study import study as study_of
 from ..units import counted, format_count
@@ -24,7 +25,7 @@ _MAX_LINE = 360
 _BASES: dict[Ground, str] = {"measured": "this run's free memory", "config": "the configuration alone"}
 
 
-def findings(study: Study, others: Iterable[RunRecord] = ()) -> Shown:
+def findings(study: Seen, others: Iterable[RunRecord] = ()) -> Shown:
     """Causes with their evidence and remedies, then what the log holds and nobody could read.
 
     `others`: records among which a remedy may have been tried.
@@ -34,14 +35,17 @@ def findings(study: Study, others: Iterable[RunRecord] = ()) -> Shown:
     if not parts:
         off = sum(row.verdict == "off" for row in study.diagnosis.reconciliation.rows if row.basis == study.basis)
         text = "No finding: nothing was refused, capped or spoiled."
-        parts = [paragraph(f"{text} Figures off the prediction: {off}.", tone="warn" if off else "good")]
+        if not study.diagnosis.judged:
+            text = "No finding, and too little was read to say that nothing is wrong."
+        doubtful = off > 0 or not study.diagnosis.judged
+        parts = [paragraph(f"{text} Figures off the prediction: {off}.", tone="warn" if doubtful else "good")]
     return joined([*parts, unread_lines(study)])
 
 
-def _finding(finding: Finding, study: Study, others: Sequence[RunRecord]) -> Shown:
+def _finding(finding: Finding, study: Seen, others: Sequence[RunRecord]) -> Shown:
     evidence = code_lines(
         map(_cited, finding.evidence),
-        label=f"evidence in the log ({study.record.origin})",
+        label=f"evidence in the log ({study.origin})",
     )
     parts = [evidence]
     if finding.remedies:
@@ -54,8 +58,9 @@ def _finding(finding: Finding, study: Study, others: Sequence[RunRecord]) -> Sho
     return Shown(html, f"{finding.id} ({finding.severity}): {finding.cause}\n{inner.text}".rstrip())
 
 
-def _remedies(remedies: Sequence[Remedy], study: Study, others: Sequence[RunRecord]) -> Shown:
-    tried = [proofs(remedy, study.record.config, others) for remedy in remedies]
+def _remedies(remedies: Sequence[Remedy], study: Seen, others: Sequence[RunRecord]) -> Shown:
+    config = study.config
+    tried = [() if config is None else proofs(remedy, config, others) for remedy in remedies]
     # What somebody tried comes first: it is more than a prediction.
     order = sorted(range(len(remedies)), key=lambda number: not tried[number])
     bases = {basis for remedy in remedies if (basis := _predicted_from(remedy)) is not None}
@@ -75,7 +80,7 @@ def _predicted_from(remedy: Remedy) -> str | None:
     return _BASES.get(remedy.basis)
 
 
-def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Study, *, says_basis: bool) -> list[Value]:
+def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Seen, *, says_basis: bool) -> list[Value]:
     """`says_basis`: the remedies beside it are predicted from something else."""
     limits = [
         amount_cell(remedy.predicted.get(limit), "count", unknown="not predicted")
@@ -132,7 +137,7 @@ def differences(tried: Proof) -> str:
     )
 
 
-def unread_lines(study: Study) -> Shown:
+def unread_lines(study: Seen) -> Shown:
     """Lines that look like memory lines and fit no form we know: they may hold figures that are missing above."""
     lines: Sequence[Line] = study.diagnosis.unread
     if not lines:

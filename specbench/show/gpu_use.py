@@ -37,9 +37,9 @@ def gpu_use(record: RunRecord) -> Shown:
     return joined([table(headers, rows, caption=caption), said])
 
 
-def still_held(record: RunRecord) -> Shown:
+def still_held(record: RunRecord | None) -> Shown:
     """A banner when the memory was not back; else nothing."""
-    memory = record.gpu_memory
+    memory = None if record is None else record.gpu_memory
     if memory is None or memory.is_back is not False:
         return _NOTHING
     return banner(f"GPU memory was not back after this server had ended: {verdict(memory)}.")

@@ -1,4 +1,4 @@
-"""Prediction against the log, term by term, above memory from four sides. In: a `Study`. Out: `Shown`."""
+"""Prediction against the log, term by term, above memory from four sides. In: a `Seen`. Out: `Shown`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..judging.reconcile import Row
 from ..judging.sides import ranks_of
-from ..studies.study import Study
+from ..studies.seen import Seen
 from ..terms import LIMITS, TERMS
 from .figures import amount_cell, interval_cell, verdict_cell
 from .shown import Cell, Shown, Value, joined, table, without_empty
@@ -16,9 +16,9 @@ from .sides import four_sides, measured_words, rank_text
 _MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS) for name, text in table.items()}
 
 
-def reconciliation(study: Study) -> Shown:
+def reconciliation(study: Seen) -> Shown:
     """Prediction against the log, term by term; ranks that agree share a row."""
-    origin, every = study.record.origin, ranks_of(study.diagnosis.pools)
+    origin, every = study.origin, ranks_of(study.diagnosis.pools)
     rows: list[list[Value]] = []
     for group in _grouped(_told(study)):
         by_basis = {row.basis: row for row in group}
@@ -55,7 +55,7 @@ def reconciliation(study: Study) -> Shown:
     return joined([table(*without_empty(headers, rows)), four_sides(study)])
 
 
-def _predicted_cell(row: Row | None, unit: str, study: Study) -> Cell:
+def _predicted_cell(row: Row | None, unit: str, study: Seen) -> Cell:
     """What is left beside an emulated budget is compared on the larger card, which it says."""
     cell = interval_cell(row.predicted if row else None, unit, estimated=row is not None and row.verdict == "estimated")
     if row is None or row.predicted is None or (row.term, row.basis) != ("slack", "config"):
@@ -69,7 +69,7 @@ def _outside(row: Row) -> Cell:
     return amount_cell(row.delta, row.unit, signed=True) if row.verdict == "off" else Cell(text="")
 
 
-def reconciliation_verdict(study: Study) -> Shown:
+def reconciliation_verdict(study: Seen) -> Shown:
     """The counts and whole bytes on the better basis only: what a test compares."""
     rows: list[list[Value]] = [
         [
@@ -82,11 +82,11 @@ def reconciliation_verdict(study: Study) -> Shown:
         for row in _told(study)
         if row.basis == study.basis
     ]
-    origin = study.record.origin
+    origin = study.origin
     return table(["term", "rank", "predicted", origin, "verdict"], rows)
 
 
-def _told(study: Study) -> list[Row]:
+def _told(study: Seen) -> list[Row]:
     """Without the terms that the configuration does not have: predicted as nothing, and nothing of them logged."""
     return [
         row

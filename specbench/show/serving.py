@@ -1,4 +1,4 @@
-"""What the clients saw and what the server wrote last. In: a `Study` or a record. Out: `Shown`."""
+"""What the clients saw and what the server wrote last. In: a `Seen` or a record. Out: `Shown`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..logtext import as_text, blocks, clean
 from ..reading.latency import FEW, Distribution, StepLatency, load_name
 from ..records.caveats import SIMULATED, marks_set, on_cpu, random_weights
 from ..records.record import RunRecord
-from ..studies.study import Study
+from ..studies.seen import Seen
 from .client import client_cost
 from .figures import amount_cell
 from .findings import clipped
@@ -18,14 +18,11 @@ _ON_CPU = "CPU, tiny model: not a performance figure."
 _RANDOM = "Random weights: TPOT, output tokens/s and acceptance length say nothing about a trained draft model."
 
 
-def latency(study: Study) -> Shown:
+def latency(study: Seen) -> Shown:
     """Times per step with their spread; failed requests are counted with their texts."""
-    steps = study.latency.rows
-    if not steps:
-        return paragraph(
-            f"No request was sent in this run, so there are no times. {_why(study)}".rstrip(), tone="muted"
-        )
-    origin = study.record.origin
+    steps, record, origin = study.latency.rows, study.record, study.origin
+    if record is None or not steps:
+        return paragraph(study.no_requests, tone="muted")
     headers = [
         "step",
         "load",
@@ -43,10 +40,10 @@ def latency(study: Study) -> Shown:
     shown = table(headers, [_row(step) for step in steps], caption=caption)
     errors = [(None, f"{step.step}: {count} × {clipped(text)}") for step in steps for text, count in step.errors]
     answered = any(step.ok for step in steps)  # a warm-up stands in this table
-    parts = [banner(mark) for mark in marks_set(study.record) if answered and mark.startswith(SIMULATED)] + [shown]
-    if on_cpu(study.record.config):
+    parts = [banner(mark) for mark in marks_set(record) if answered and mark.startswith(SIMULATED)] + [shown]
+    if on_cpu(record.config):
         parts.append(banner(_ON_CPU))
-    if random_weights(study.record.config) and study.record.config.speculative.algorithm != "none":
+    if random_weights(record.config) and record.config.speculative.algorithm != "none":
         parts.append(banner(_RANDOM))
     if errors:
         parts += [paragraph("Failed requests, in the engine's or the connection's own words:", tone="bad")]
@@ -58,13 +55,7 @@ def latency(study: Study) -> Shown:
             "requests, or other lengths, than were recorded): the times are those of the most similar recorded request."
         )
         parts.append(paragraph(text, tone="warn"))
-    return joined([*parts, client_cost(study)])
-
-
-def _why(study: Study) -> str:
-    if study.outcome in ("refused", "timed_out"):
-        return "The server was never ready."
-    return "The workload asks for none, or the replayed recording is load-only."
+    return joined([*parts, client_cost(study.name, record, steps)])
 
 
 def _row(step: StepLatency) -> list[Value]:

@@ -1,4 +1,4 @@
-"""Memory from four sides, as a table: predicted, log, /server_info, NVML. In: a `Study`. Out: `Shown`.
+"""Memory from four sides, as a table: predicted, log, /server_info, NVML. In: a `Seen`. Out: `Shown`.
 
 Ranks of which every side tells the same share a row; /server_info, which answers for one rank, is shown there with its
 name. A side that tells nothing at all has no column.
@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from ..judging.sides import TOTALS, Side, Sides, Told, ranks_of
-from ..studies.study import Study
+from ..studies.seen import Seen
 from ..terms import LIMITS, TERMS
 from ..units import format_gib
 from .figures import amount_cell, interval_cell
@@ -20,13 +20,13 @@ _MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS, TOTALS) for
 _PLURALS = {"log line": "log lines"}
 
 
-def four_sides(study: Study) -> Shown:
+def four_sides(study: Seen) -> Shown:
     """Predicted, log, /server_info and NVML side by side, each cell with its source; where the engine contradicts
     itself is said below."""
     found = study.diagnosis.sides
     if found is None or not found.rows:
         return Shown("", "")
-    origin, every = study.record.origin, ranks_of(study.diagnosis.pools)
+    origin, every = study.origin, ranks_of(study.diagnosis.pools)
     groups = _grouped(found.rows)
     on = measured_words(study) if study.basis == "measured" else "from the configuration"
     columns: list[tuple[str, bool, Callable[[Sequence[Side]], Cell]]] = [
@@ -51,8 +51,8 @@ def four_sides(study: Study) -> Shown:
     return joined(parts)
 
 
-def _remarks(study: Study, found: Sides) -> Iterator[str]:
-    origin, replayed = study.record.origin, study.record.replayed
+def _remarks(study: Seen, found: Sides) -> Iterator[str]:
+    origin, replayed = study.origin, study.record is not None and study.record.replayed
     if found.deciding is not None:
         least = found.of("free_before_loading", found.deciding).log
         size = "" if least is None else f" ({format_gib(least.value)}, {origin})"
@@ -150,7 +150,7 @@ def merged_source(told: Sequence[Told]) -> str:
     return f"{before}{_PLURALS.get(word, word)} {', '.join(numbers[:-1])} and {numbers[-1]}{after}"
 
 
-def measured_words(study: Study) -> str:
+def measured_words(study: Seen) -> str:
     """What a prediction on the measured basis rests on."""
     budget = study.diagnosis.budgets.get("measured")
     return f"from {budget.free.words}" if budget is not None else "from logged free memory"

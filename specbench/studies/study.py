@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..configuration.config import RunConfig
 from ..diagnose import diagnosis
 from ..diagnose.types import Diagnosis
-from ..engines.sglang.per_worker import requests_of_worker
 from ..errors import RecordError, SpecbenchError
 from ..paths import resolve
 from ..reading.latency import LatencyTable
 from ..reading.latency import table as latency_table
 from ..records.listing import Skipped, read, run_folders
+from ..records.provenance import provenance
 from ..records.record import PARTIAL, RECORD, RunRecord, has_record
-from ..terms import Basis, Outcome
+from ..records.types import GpuSample, RequestTrace
+from ..terms import Limit
+from .seen import Seen
 
 RUN_NOTEBOOK = "2_run.ipynb"
 #: Why a run left no record, when its notebook does not say.
@@ -28,7 +31,7 @@ ERROR = "error.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Study(Seen):
     """One record, diagnosed."""
 
     name: str  # of the folder: unique in its campaign
@@ -38,33 +41,51 @@ class Study:
     latency: LatencyTable
 
     @property
-    def outcome(self) -> Outcome:
-        return self.diagnosis.outcome
+    def config(self) -> RunConfig:
+        return self.record.config
 
     @property
-    def asked(self) -> int | None:
-        """Requests at once that were asked for; None: left to the engine."""
-        return self.record.config.memory.max_running_requests
+    def asked_limits(self) -> Mapping[Limit, int | None]:
+        """As the configuration gives them; None: not given."""
+        memory = self.config.memory
+        return {
+            "running_requests": memory.max_running_requests,
+            "state_slots": memory.max_mamba_cache_size,
+            "kv_tokens": memory.max_total_tokens,
+            "context_len": memory.context_length,
+        }
 
     @property
-    def wanted(self) -> int | None:
-        """Asked of one data-parallel worker, the unit in which the engine resolves and a prediction counts."""
-        return requests_of_worker(self.record.config, self.asked)
+    def asked_is_told(self) -> bool:
+        """Whether a limit that is None was left to the engine, rather than not known."""
+        return True
 
     @property
-    def resolved(self) -> int | None:
-        """Requests at once that the engine settled on, as it logged."""
-        return self.diagnosis.pools.running_requests
+    def notes(self) -> tuple[str, ...]:
+        """What was noted while it ran."""
+        return self.record.status.notes
 
     @property
-    def served(self) -> int | None:
-        """Most requests at once, as the engine says, else the client; 0: none was answered. None: nobody says."""
-        return self.diagnosis.served
+    def provenance(self) -> tuple[str, ...]:
+        """Where the figures come from, in parts."""
+        return provenance(self.record)
 
     @property
-    def basis(self) -> Basis:
-        """The better basis of prediction that there is: the log's own free memory, else the configuration alone."""
-        return "measured" if "measured" in self.diagnosis.budgets else "config"
+    def requests(self) -> tuple[RequestTrace, ...]:
+        return self.record.requests()
+
+    @property
+    def gpu_samples(self) -> tuple[GpuSample, ...]:
+        return self.record.gpu_samples()
+
+    @property
+    def no_requests(self) -> str:
+        """Why there are none, where there are none."""
+        if self.outcome in ("refused", "timed_out"):
+            why = "The server was never ready."
+        else:
+            why = "The workload asks for none, or the replayed recording is load-only."
+        return f"No request was sent in this run, so there are no times. {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +159,10 @@ def is_run(folder: Path) -> bool:
     )
 
 
-def siblings(study: Study) -> tuple[RunRecord, ...]:
-    """The other records of the campaign that a run belongs to. Empty for a record outside a campaign."""
+def siblings(study: Seen) -> tuple[RunRecord, ...]:
+    """The other records of the campaign that a run belongs to. Empty for what lies outside a campaign."""
+    if study.folder is None:
+        return ()
     root = study.folder.parent
     if read(root) is None:
         return ()

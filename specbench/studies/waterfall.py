@@ -1,4 +1,4 @@
-"""The card's memory, used up term by term. In: a study or a budget. Out: steps that add up to the card's total, twice.
+"""The card's memory, used up term by term. In: a run or a budget. Out: steps that add up to the card's total, twice.
 
 Predicted and observed alike: `before` + `communication` + every term + the unexplained rest + `slack` = total.
 Observed, the total is NVML's. What is gone of it before the weights load, by the free memory that the log names, is
@@ -22,7 +22,7 @@ from ..engines.sglang.sizing import rule_for, rule_version
 from ..errors import SpecbenchError
 from ..gpus import load_gpu
 from ..terms import Term
-from .study import Study
+from .seen import Seen
 
 _POOLS: tuple[Term, ...] = (
     "weights",
@@ -54,11 +54,12 @@ class Step:
     rank: str = ""  # of the observed figures; "" where there is one rank, or nothing is observed
 
 
-def steps(study: Study) -> tuple[Step, ...]:
+def steps(study: Seen) -> tuple[Step, ...]:
     """From what was in use before loading to what is left. Terms that the configuration does not have are left out."""
     found = study.diagnosis
     rank = found.pools.deciding_rank or ""
-    emulates = study.record.config.gpu.emulate is not None
+    config = study.config
+    emulates = config is not None and config.gpu.emulate is not None
     budget = found.budgets.get("config" if emulates else study.basis)
     observed: dict[str, int | None] = {
         row.term: row.observed
@@ -67,7 +68,7 @@ def steps(study: Study) -> tuple[Step, ...]:
     }
     return _steps(
         _Side(
-            card=card_bytes(study.record.config),
+            card=None if config is None else card_bytes(config),
             pre=budget.free.pre.point if budget is not None else None,
             values={} if budget is None else _points(budget),
             communication=_expected_communication(found.budgets.get("config")),
@@ -79,7 +80,7 @@ def steps(study: Study) -> tuple[Step, ...]:
             communication=found.pools.communication[rank].bytes if rank in found.pools.communication else None,
             not_loaded=_never_loaded(study, rank),
         ),
-        on_host=_is_host(study.record.config),
+        on_host=config is not None and _is_host(config),
         rank=rank,
     )
 
@@ -147,10 +148,12 @@ def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") 
     )
 
 
-def _never_loaded(study: Study, rank: str) -> frozenset[Term]:
+def _never_loaded(study: Seen, rank: str) -> frozenset[Term]:
     """The draft's terms, of a start that ended before its draft was loaded: versions up to 0.5.13 load it last."""
+    if study.config is None:
+        return frozenset()
     try:
-        loads_first = rule_for(rule_version(study.record.config.engine)).draft_loads_first
+        loads_first = rule_for(rule_version(study.config.engine)).draft_loads_first
     except SpecbenchError:  # a build whose order is not known
         return frozenset()
     if loads_first:
@@ -178,12 +181,12 @@ def _is_host(config: RunConfig) -> bool:
         return False
 
 
-def _seen_total(study: Study) -> int | None:
+def _seen_total(study: Seen) -> int | None:
     """Of the card that is there: NVML's, else the GPU table's. Cards of a machine whose CPU it ran on do not count."""
-    if _is_host(study.record.config):
+    if study.config is None or _is_host(study.config):
         return None
-    totals = {sample.total_bytes for sample in study.record.gpu_samples()}
-    return totals.pop() if len(totals) == 1 else _total(study.record.config.gpu.name)
+    totals = {sample.total_bytes for sample in study.gpu_samples}
+    return totals.pop() if len(totals) == 1 else _total(study.config.gpu.name)
 
 
 def _less(first: int | None, second: int | None) -> int | None:

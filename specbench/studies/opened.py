@@ -1,0 +1,111 @@
+"""A record's folder or a bare log, opened for a notebook or a page. In: a path, or paths. Out: a `Seen`.
+
+`opened` alone decides which of the two it is; whatever shows it asks the same questions of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..diagnose.diagnosis import of_path
+from ..diagnose.told import Told
+from ..diagnose.types import Diagnosis
+from ..errors import ConfigError
+from ..paths import resolve
+from ..reading.latency import LatencyTable
+from ..records.types import GpuSample, RequestTrace
+from ..terms import LIMITS, Limit
+from .seen import Seen
+from .study import Study, study
+
+_NAMES = ("model", "gpu", "version", "arguments")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStudy(Seen):
+    """A log without a record, diagnosed."""
+
+    name: str
+    diagnosis: Diagnosis
+
+    @property
+    def record(self) -> None:
+        return None
+
+    @property
+    def folder(self) -> None:
+        return None
+
+    @property
+    def latency(self) -> LatencyTable:
+        return LatencyTable(name=self.name, origin=self.origin, rows=(), notes=())
+
+    @property
+    def asked_limits(self) -> Mapping[Limit, int | None]:
+        """As the log's own arguments give them; None: not given, or not logged."""
+        asked = self.diagnosis.requested
+        return {limit: value if isinstance(value := asked.get(limit), int) else None for limit in LIMITS}
+
+    @property
+    def asked_is_told(self) -> bool:
+        """Without its arguments in the log nobody knows what was asked."""
+        return self.diagnosis.log.server_args is not None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def provenance(self) -> tuple[str, ...]:
+        """recorded: a log alone | SGLang 0.5.11 to 0.5.12 | model | specbench 0.1.0."""
+        arguments = self.diagnosis.log.server_args or {}
+        model = arguments.get("model_path")
+        return (
+            f"{self.origin}: a log alone",
+            f"SGLang {self.diagnosis.version_text}",
+            str(model) if model is not None else "model not logged",
+            f"specbench {__version__}",
+        )
+
+    @property
+    def requests(self) -> tuple[RequestTrace, ...]:
+        return ()
+
+    @property
+    def gpu_samples(self) -> tuple[GpuSample, ...]:
+        return ()
+
+    @property
+    def no_requests(self) -> str:
+        return "A bare log has no requests of ours: how fast the answers came is not known from it."
+
+
+def opened(
+    source: str | Path | Sequence[str | Path], *, told: Told | Mapping[str, Any] | None = None
+) -> Study | LogStudy:
+    """A record (or its run folder), or a log (or the files of its ranks), diagnosed.
+
+    `told`: what the user knows beside a bare log, as `Told` or as its fields by name. ConfigError: no such file.
+    RecordError, LogFormatError: it is there, and cannot be read as what it is.
+    """
+    paths = [source] if isinstance(source, (str, Path)) else list(source)
+    beside = _told(told)
+    if len(paths) == 1 and resolve(paths[0], kind="record or log").is_dir():
+        return study(paths[0])
+    if len(paths) != 1:
+        raise ConfigError(f"record: {len(paths)} paths.\nExpected one: a record's folder, or a log.")
+    found = of_path(paths[0], told=beside)
+    return LogStudy(name=found.name, diagnosis=found)
+
+
+def _told(told: Told | Mapping[str, Any] | None) -> Told | None:
+    if told is None or isinstance(told, Told):
+        return told
+    unknown = [name for name in told if name not in _NAMES]
+    if unknown:
+        raise ConfigError(f"told: {unknown[0]}: no such key.\nAllowed here: {', '.join(_NAMES)}.")
+    return Told(**told)
