@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..diagnose.diagnosis import of_path
+from ..diagnose.diagnosis import of_paths
 from ..diagnose.told import Told
 from ..diagnose.types import Diagnosis
 from ..errors import ConfigError
@@ -87,7 +87,7 @@ class LogStudy(Seen):
 def opened(
     source: str | Path | Sequence[str | Path], *, told: Told | Mapping[str, Any] | None = None
 ) -> Study | LogStudy:
-    """A record (or its run folder), or a log (or the files of its ranks), diagnosed.
+    """A record (or its run folder), or a log (or the files of one server's ranks), diagnosed.
 
     `told`: what the user knows beside a bare log, as `Told` or as its fields by name. ConfigError: no such file.
     RecordError, LogFormatError: it is there, and cannot be read as what it is.
@@ -96,9 +96,9 @@ def opened(
     beside = _told(told)
     if len(paths) == 1 and resolve(paths[0], kind="record or log").is_dir():
         return study(paths[0])
-    if len(paths) != 1:
-        raise ConfigError(f"record: {len(paths)} paths.\nExpected one: a record's folder, or a log.")
-    found = of_path(paths[0], told=beside)
+    if not paths:
+        raise ConfigError("record: no path.\nExpected a record's folder, or a log, or the logs of one server's ranks.")
+    found = of_paths(paths, told=beside)
     return LogStudy(name=found.name, diagnosis=found)
 
 
