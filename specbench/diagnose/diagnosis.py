@@ -40,7 +40,7 @@ from .fromlog import config_of_log
 from .rules_limits import capped, context_above_pool, token_limit
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_requests import overflow, requests_failed
-from .rules_serving import prefix_hits, slow_first
+from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
 from .rules_start import failed
 from .serving import serving
 from .told import Told, with_arguments
@@ -57,6 +57,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     admission_delayed,
     slow_first,
     prefix_hits,
+    throughput_spans_idle,
 )
 
 _ORDER = {"fatal": 0, "costly": 1, "notice": 2}

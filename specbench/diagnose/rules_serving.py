@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 
 from ..engines.contract import Line
+from ..reading.intervals import intervals
 from ..records.types import RequestTrace
+from ..units import counted
 from .case import Case
 from .finding import Finding
 
@@ -13,6 +15,8 @@ from .finding import Finding
 _SLOW_FACTOR, _SLOW_S = 3.0, 0.3
 #: A smaller share of cached input tokens changes no latency that anyone could measure.
 _HITS = 0.01
+#: Below this share a mean over all lines is as good as one over the lines that count no idle time.
+_SPOILED = 0.1
 
 
 def slow_first(case: Case) -> tuple[Finding, ...]:
@@ -84,3 +88,44 @@ def _hits(who: str, share: float, evidence: tuple[Line, ...]) -> Finding:
 def _cached(request: RequestTrace) -> int:
     value = request.meta_info.get("cached_tokens")
     return value if isinstance(value, int) else 0
+
+
+def throughput_spans_idle(case: Case) -> tuple[Finding, ...]:
+    """Of a bare log, whose lines are all that tells of speed: those that count idle time spoil a mean, or the peak.
+
+    A record has the clients' own times, and no figure of it rests on these lines.
+    """
+    if not case.bare:
+        return ()
+    speeds = case.column("throughput")
+    rows = [(at, mark) for at, mark in enumerate(intervals(case.log)) if speeds[at] is not None]
+    idle = [at for at, mark in rows if mark == "spans_idle"]
+    busy = [at for at, mark in rows if mark != "spans_idle"]
+    if not idle:
+        return ()
+    numbers, running = case.column("line"), case.column("running_requests")
+    worst = min(idle, key=lambda at: speeds[at])
+    others = "no line is without"
+    if busy:
+        everything = statistics.fmean(speeds[at] for at, _ in rows)
+        alone = statistics.fmean(speeds[at] for at in busy)
+        if abs(everything - alone) < _SPOILED * alone:
+            return ()
+        others = (
+            f"the mean over all {len(rows):,} lines is {everything:,.1f}, over the other {len(busy):,} "
+            f"{alone:,.1f} tokens/s"
+        )
+    at_once = "" if running[worst] is None else f" with {running[worst]} running"
+    return (
+        Finding(
+            id="throughput-spans-idle",
+            cause=(
+                f"{len(idle):,} of {counted(len(rows), 'decode line')} {'counts' if len(idle) == 1 else 'count'} time "
+                f"in which nothing ran (line {numbers[worst]}: {speeds[worst]:,.2f} tokens/s{at_once}): the engine "
+                f"divides by the time since its last decode line. {others[0].upper()}{others[1:]}. Such a line is no "
+                "figure of speed; its acceptance length is right."
+            ),
+            severity="notice",
+            evidence=tuple(line for at in dict.fromkeys((worst, *idle[:2])) for line in case.line(numbers[at])),
+        ),
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from ..engines.contract import ServerLog
+from ..reading.intervals import Interval, intervals
 from .types import Serving
 
 
@@ -19,6 +21,7 @@ def serving(log: ServerLog) -> Serving | None:
     if lines == 0:
         return None
     accepted = known("accept_length")
+    marks = intervals(log)
     return Serving(
         decode_lines=log.seen.get("decode", lines),
         running_max=max(known("running_requests"), default=None),
@@ -26,5 +29,13 @@ def serving(log: ServerLog) -> Serving | None:
         token_usage_max=max(known("token_usage"), default=None),
         state_usage_max=max(known("state_usage"), default=None),
         accept_length_mean=statistics.fmean(accepted) if accepted else None,
-        throughput_max=max(known("throughput"), default=None),
+        throughput_max=_peak(log.decode.get("throughput", ()), marks),
+        idle_lines=marks.count("spans_idle"),
     )
+
+
+def _peak(throughput: Sequence[float | None], marks: Sequence[Interval]) -> float | None:
+    """None, too, when the highest line counts idle time: then it was faster than any line says."""
+    rows = [(speed, mark != "spans_idle") for speed, mark in zip(throughput, marks, strict=True) if speed is not None]
+    speed, busy = max(rows, default=(None, False))
+    return speed if busy else None

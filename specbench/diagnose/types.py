@@ -25,7 +25,8 @@ class Serving:
     token_usage_max: float | None  # share of the KV pool, 0 to 1
     state_usage_max: float | None
     accept_length_mean: float | None  # tokens per verify round, bonus token included; None: no speculation logged
-    throughput_max: float | None  # tokens/s; the mean would count idle time between lines
+    throughput_max: float | None  # tokens/s; None: not logged, or the highest line counts idle time
+    idle_lines: int  # of the lines that are kept: their throughput counts time in which nothing ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

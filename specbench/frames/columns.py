@@ -185,7 +185,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("kv_usage", "Float64", "share", "KV tokens in use, 0 to 1"),
         ("state_usage", "Float64", "share", "state slots in use, 0 to 1"),
         ("accept_length", "Float64", "tokens", "tokens per verification round"),
-        ("throughput", "Float64", "tokens/s", "generated"),
+        ("throughput", "Float64", "tokens/s", "generated; no speed where the interval spans idle time"),
+        ("interval", "string", "", "since the line before: steady, mixed, spans_idle, unknown (reading/intervals.py)"),
     ),
     "gpu": _columns(
         ("run", "string", "", "folder of the run"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..reading.intervals import intervals
 from ..reading.latency import METRICS, accept_length, load_name, tpot_s
 from ..records.caveats import random_weights, simulated_length
 from ..studies.seen import Seen
@@ -102,9 +103,8 @@ def _timeline(study: Seen) -> Iterator[dict[str, Any]]:
         "throughput",
     )
     start: float | None = None
-    for time, rank, running, queued, tokens, state, accepted, speed in zip(
-        *(decode[name] for name in names), strict=True
-    ):
+    columns = (*(decode[name] for name in names), intervals(study.diagnosis.log))
+    for time, rank, running, queued, tokens, state, accepted, speed, interval in zip(*columns, strict=True):
         seconds = _seconds(time)
         if start is None:
             start = seconds
@@ -119,6 +119,7 @@ def _timeline(study: Seen) -> Iterator[dict[str, Any]]:
             "state_usage": state,
             "accept_length": accepted,
             "throughput": speed,
+            "interval": interval,
         }
 
 
