@@ -26,8 +26,10 @@ from . import assemble, formats
 from .batches import UNREAD_LIMIT
 from .benchmark_text import benchmark_notice
 from .evidence import Evidence
-from .failures import BAD_ENVIRONMENT
+from .failure_texts import ANYBODYS
+from .failures import causes_first
 from .formats import VersionRange
+from .http_text import request_notice
 from .message import Message
 from .reading import collect
 from .records import Record, record_of
@@ -38,9 +40,6 @@ from .tracebacks import Tracebacks
 __all__ = ["read", "read_several", "recognised"]
 
 _MOST_NOTICES = 500  # of one kind
-
-#: Failures that any Python program could have: alone they do not make a log SGLang's.
-_ANYBODYS = frozenset(("cuda_oom", "runtime_error", "bad_arguments", "port_in_use", BAD_ENVIRONMENT))
 
 #: Beginnings that no other engine's lines have, even when the rest of the line is missing.
 _SURELY_OURS = re.compile(r"(?:\A|\] )(?:Mamba Cache is all|KV Cache is all|Load weight end|max_total_num_tokens=)")
@@ -89,7 +88,7 @@ def recognised(log: ServerLog) -> bool:
     )  # fmt: skip
     looks_ours = any(_SURELY_OURS.search(line.text) for line in log.unread)
     own_notice = any(notice.kind != "logged_error" or "where" in notice.values for notice in log.notices)
-    own = (failure.kind not in _ANYBODYS or _is_ours(failure.values) for failure in log.failures)
+    own = (failure.kind not in ANYBODYS or _is_ours(failure.values) for failure in log.failures)
     return any(structure) or looks_ours or own_notice or any(own)
 
 
@@ -124,7 +123,7 @@ class _Understanding:
             self._progress = "serving"
         if self._tracebacks.take(message, self._progress):
             return
-        notice = benchmark_notice(message)
+        notice = benchmark_notice(message) or request_notice(message)
         if notice is not None:
             self._note(notice)
             return
@@ -183,7 +182,7 @@ class _Understanding:
             self._evidence[found.arguments.line] = text
         weights = assemble.weights(rows)
         speculative = any(load.role == "draft" for load in weights) or bool(args and args.get("speculative_algorithm"))
-        failures = sorted((*self._failures, *self._tracebacks.failures), key=lambda failure: failure.line)
+        failures = causes_first((*self._failures, *self._tracebacks.failures))
         survived = [failure for failure in failures if self._survived(failure)]
         failures = [failure for failure in failures if failure not in survived]
         notices = [*self._notices, *self._tracebacks.notices, *map(_logged_error, survived)]

@@ -30,10 +30,18 @@ FORMS: dict[str, Form] = {
     "process_died": Form(
         "notice:process_died", "Subprocess {name:word} (pid={pid:int}) crashed with exit code {exit_code:int}"
     ),
+    # What is printed when a child has failed: the cause stands above. Alike in all versions that have them.
+    "child_sent_sigquit": Form("notice:ended_by_signal", "Received sigquit from a child process."),
+    "sigquit": Form("notice:ended_by_signal", "SIGQUIT received. signum="),
+    "tree_killed": Form("notice:process_tree_killed", "kill_process_tree called: parent_pid={pid:int}"),
+    "warmup_failed": Form("failure:warmup_failed", "Initialization failed. warmup error:"),
     # Spelled like the pool lines, but by hand or by a fork; no version prints them so.
     "kv_pool_short": Form(
         "kv_pool",
         "KV Cache is allocated. dtype: {dtype:word}, #tokens: {tokens:int}, K {k:gib} GB, V {v:gib} GB",
+    ),
+    "swa_sizes_alone": Form(
+        "notice:swa_sizes", "full_layer_tokens={full_tokens:int}, swa_layer_tokens={swa_tokens:int}"
     ),
     "kv_tokens_alone": Form("resolved", "max_total_num_tokens={kv_tokens:int}{$}"),
 }

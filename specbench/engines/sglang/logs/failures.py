@@ -1,97 +1,19 @@
-"""Which error an exception is: SGLang's own texts (and torch's for memory), by kind, phase and figures.
+"""Which error an exception is, by kind, phase and figures, and which of several is the cause.
 
-Texts of all examined versions. Consequences (SIGQUIT, kill_process_tree, killed children) are not in the list: the
-cause stands above them. A text that is not in the list is a `runtime_error`.
+The texts are those of `failure_texts.py`; one that is not there is a `runtime_error`. Signals (SIGQUIT,
+kill_process_tree) are no failures: the cause stands above them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...contract import Failure
+from .failure_texts import KNOWN
 from .form import Form
-
-#: A module that SGLang needs, or SGLang itself, cannot be imported.
-BAD_ENVIRONMENT = "bad_environment"
-
-#: kind, phase (None: the frames or the log's progress tell), template. The first that fits wins.
-_KNOWN: tuple[tuple[str, str | None, str], ...] = (
-    ("cuda_oom", "graphs", "Capture cuda graph failed: CUDA out of memory"),
-    ("graph_capture_failed", "graphs", "Capture cuda graph failed"),
-    ("graph_capture_failed", "graphs", "Fail when using backend: {backend:word} for prefill runner"),
-    (
-        "not_enough_memory",
-        "pools",
-        (
-            "Not enough memory. Please try to increase --mem-fraction-static."
-            "[[ Current value: [[self.server_args.]][[mem_fraction_static=]]{mem_fraction_static:float}]]"
-        ),
-    ),
-    (
-        "weights_leave_no_room",
-        "pools",
-        (
-            "Loaded weights leave no GPU memory for the KV cache under"
-            "[[ --mem-fraction-static={mem_fraction_static:float}]]"
-            "[[. Raise --mem-fraction-static above {raise_above:float}"
-            "[[ (minimum viable = 1 - available/pre = {minimum:float})]]]]"
-        ),
-    ),
-    (
-        "state_pool_too_small",
-        "pools",
-        (
-            "Not enough GPU memory for hybrid (mamba/linear-attention) state cache."
-            "[[ Computed max_mamba_cache_size={state_slots:int} "
-            "(total_rest_memory={rest:gib} GB, mamba_cache_per_req={slot:mib} MB)]]"
-        ),
-    ),
-    (
-        "state_pool_too_small",
-        "pools",
-        (
-            "Hybrid (mamba/linear-attention) state cache is too small to serve any requests."
-            "[[ max_mamba_cache_size={state_slots:int}, mamba_ratio={slots_per_request:int}, "
-            "resulting max_num_reqs={running_requests:int}]]"
-        ),
-    ),
-    ("zero_requests", "graphs", "capture_bs=[0]"),
-    ("zero_requests", "pools", "max_running_request is zero"),
-    ("memory_pool_too_small", "pools", "Memory pool size is too small"),
-    (
-        "memory_unbalanced",
-        "load",
-        (
-            "The memory capacity is unbalanced. Some GPUs may be occupied by other processes."
-            "[[ {name:word}={most_gib:float}, local_gpu_memory={local_gib:float}]]"
-        ),
-    ),
-    (
-        "int8_pool_too_large",
-        "pools",
-        "int8 mamba checkpoint pool needs ~{needed:gib}GB but only {free:gib}GB HBM is free.",
-    ),
-    ("kv_pool_exhausted", "serving", "Prefill out of memory."),
-    ("kv_pool_exhausted", "serving", "Decode out of memory."),
-    ("request_slots_exhausted", "serving", "alloc_req_slots runs out of memory."),
-    ("state_slots_exhausted", "serving", "Not enough space for mamba cache, try to increase --mamba"),
-    ("state_slots_exhausted", "serving", "Not enough space for mamba cache, try to increase --max-mamba"),
-    ("state_slots_exhausted", "serving", "Not enough space for mamba ping pong idx"),
-    ("state_slots_exhausted", "serving", "Can not alloc int8 mamba checkpoint slot"),
-    ("memory_leak", "serving", "{pool:text} memory leak detected!"),
-    ("process_died", "load", "Rank {rank:int} scheduler died during initialization (exit code: {exit_code:int})"),
-    # arguments
-    ("bad_arguments", "arguments", "Speculative decoding for {architecture:word} is not compatible with radix cache"),
-    ("bad_arguments", "arguments", "mamba extra_buffer is not compatible with --disable-radix-cache"),
-    ("bad_arguments", "arguments", "mamba_track_interval {interval:int} must be"),
-    ("bad_arguments", "arguments", "extra_buffer is not supported for {architecture:word};"),
-    ("bad_arguments", "arguments", "no_buffer do not support overlap schedule"),
-    ("bad_arguments", "arguments", "--enable-linear-replayssm"),
-    ("bad_arguments", "arguments", "--enable-unified-memory +"),
-    ("bad_arguments", "arguments", "{architecture:word} does not support {backend:word} attention backend"),
-)
 
 _OUT_OF_MEMORY = re.compile(r"(?:CUDA|HIP|XPU|NPU) out of memory|out of memory\. Tried to allocate")
 _OOM_FIGURES = {
@@ -104,7 +26,17 @@ _UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _TOKENS_WANTED = re.compile(r"Try to allocate (\d{1,15}) tokens")
 _SLOTS_LEFT = re.compile(r"available_size\(\)=(\d{1,15}), num_reqs=(\d{1,15})")
 
-_PORT = re.compile(r"\[Errno \d+\] (?:error while attempting to bind|Address already in use)|address already in use")
+_PORT = re.compile(r"\[Errno \d{1,5}\] error while attempting to bind|[Aa]ddress already in use")
+_PORT_NUMBER = re.compile(r"(?:'[^']{0,100}', |tcp://[^: ]{1,100}:|port: )(\d{1,5})\b")
+#: Of a pool in the engine's own words: "available_size=12", "(full_available_size=0 + …", "[full] total=87061, …".
+_POOL_STATE = re.compile(r"(?:self\.)?([a-z_.()]{1,60}?)_?=(\d{1,15})(?=[ ,+)]|\Z)")
+_POOL_WORDS = {
+    **dict.fromkeys(("available",), "free_entries"),
+    **dict.fromkeys(("evictable", "component_evictable"), "cached_entries"),
+    **dict.fromkeys(("protected", "tree_cache.full_protected_size()", "tree_cache.protected_size()"), "locked_entries"),
+    **dict.fromkeys(("total", "max_total_num_tokens", "token_to_kv_pool_allocator.size"), "all_entries"),
+}
+_GPU_ERROR = re.compile(r"CUDA error: (.{1,120}?)(?= CUDA kernel| Search for|\.? Compile with|\Z)")
 
 #: What stands in a traceback's frames -> phase. In this order: a graph is also replayed while serving.
 _PHASES = (
@@ -129,7 +61,7 @@ class Known:
 def classify(exception: str | None, text: str) -> Known | None:
     """The error that `text` (an exception's message, line breaks allowed) is; None when it is not in the list."""
     flat = " ".join(text.split())
-    for kind, phase, template in _KNOWN:
+    for kind, phase, template in KNOWN:
         values = Form(kind, template).read(flat)
         if values is not None:
             values = {name: value for name, value in values.items() if value is not None}
@@ -137,8 +69,24 @@ def classify(exception: str | None, text: str) -> Known | None:
     if _OUT_OF_MEMORY.search(flat) or (exception or "").endswith("OutOfMemoryError"):
         return Known("cuda_oom", None, _further("cuda_oom", flat))
     if _PORT.search(flat):
-        return Known("port_in_use", "load", {})
+        return Known("port_in_use", "load", _further("port_in_use", flat))
     return None
+
+
+#: Kinds that follow from another failure wherever one is known, the least telling last.
+_CONSEQUENCES = {"communication_failed": 1, "warmup_failed": 2, "process_died": 2, "child_failed": 3}
+#: Where other ranks wait for the one that died.
+_WAITS_FOR_OTHERS = "sglang/srt/distributed/"
+
+
+def causes_first(failures: Sequence[Failure]) -> list[Failure]:
+    """By line, and what follows from another failure after it: ranks print in any order."""
+    return sorted(failures, key=lambda failure: (_follows(failure), failure.line))
+
+
+def _follows(failure: Failure) -> int:
+    waits = failure.kind == "runtime_error" and str(failure.values.get("where", "")).startswith(_WAITS_FOR_OTHERS)
+    return 1 if waits else _CONSEQUENCES.get(failure.kind, 0)
 
 
 def phase_of(frames: Iterable[str]) -> str | None:
@@ -166,6 +114,12 @@ def _further(kind: str, text: str) -> dict[str, Any]:
                 values[name] = _bytes(found[1], found[2])
     if kind == "kv_pool_exhausted" and (found := _TOKENS_WANTED.search(text)):
         values["tokens_wanted"] = int(found[1])
+    if kind in ("kv_pool_exhausted", "memory_leak"):
+        values |= _pool_state(text)
+    if kind == "gpu_fault" and (found := _GPU_ERROR.search(text)):
+        values["error"] = found[1]
+    if kind == "port_in_use" and (found := _PORT_NUMBER.search(text)):
+        values["port"] = int(found[1])
     if kind == "request_slots_exhausted" and (found := _SLOTS_LEFT.search(text)):
         values |= {"slots_left": int(found[1]), "requests": int(found[2])}
     return values
@@ -176,3 +130,14 @@ def _bytes(number: str, unit: str) -> int | None:
         return round(float(number) * _UNITS[unit[0].lower()])
     except ValueError:
         return None
+
+
+def _pool_state(text: str) -> dict[str, Any]:
+    """Entries free, held by the prefix cache and in all, as an exhausted or leaking pool was printed; first mention."""
+    found: dict[str, Any] = {}
+    for name, number in _POOL_STATE.findall(text[:4000]):
+        name = name.lstrip("(").removeprefix("self.").removeprefix("full_").removesuffix("_size")
+        meaning = _POOL_WORDS.get(name)
+        if meaning is not None:
+            found.setdefault(meaning, int(number))
+    return found

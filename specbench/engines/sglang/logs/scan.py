@@ -26,11 +26,16 @@ FRAME = 'File "'
 BENCHMARK_HEAD = "============ Serving Benchmark Result"
 BENCHMARK_JSON = '{"task": '
 
+#: How a client prints the error it was told: the JSON itself, an event of a stream.
+TOLD = ('{"error"', '{"object":"error"', '{"object": "error"', 'data: {"error"', 'data: {"object":"error"')
+#: A request that was turned away: uvicorn's own line, which SGLang gives its time stamp.
+ACCESS = rb"INFO:     [\w.:\[\]-]{1,60} - \"POST [^\"\n]{1,200} HTTP/[\d.]{1,4}\" [45]\d\d\b"
+
 _BATCHES = ("Decode batch", "Prefill batch")
 _BATCH_BYTES = (b"Decode batch", b"Prefill batch")
 
 #: Beginnings that are no form: they open something that is read over several lines.
-_OPENINGS = (SERVER_ARGS, TRACEBACK, BENCHMARK_HEAD, *CHAINED)
+_OPENINGS = (SERVER_ARGS, TRACEBACK, BENCHMARK_HEAD, *CHAINED, *TOLD)
 _HIT_AN_EXCEPTION = (
     "Scheduler hit an exception",
     "DataParallelController hit an exception",
@@ -159,13 +164,13 @@ def rank_and_time(bracket: str | None) -> tuple[str, str | None]:
 def _patterns(batches: bool) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
     """Message after a bracket; message at a line's beginning; the same after a carriage return (progress bars)."""
     more = _BATCHES if batches else ()
-    every = _alternatives((*formats.heads(), *LOOKALIKES, *_OPENINGS, *_HIT_AN_EXCEPTION, *more))
+    every = _alternatives((*formats.heads(), *LOOKALIKES, *_OPENINGS, *_HIT_AN_EXCEPTION, *more)) + rb"|" + ACCESS
     at_line_start = (
         _PREFIX + rb"[ \t>]{0,40}(?=" + every + rb"|" + re.escape(FRAME).encode() + rb"|"
         rb"(?=[A-Za-z_])" + _ERROR_NAME + rb"|" + _PROGRAM_SAYS + rb"|" + re.escape(BENCHMARK_JSON).encode() + rb")"
     )
     return (
-        re.compile(rb"\](?= " + every + rb")"),
+        re.compile(rb"\](?= (?:" + every + rb"))"),
         re.compile(rb"\n(?!\[2|\n)" + at_line_start),
         re.compile(rb"\r" + at_line_start),
     )

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...contract import Failure, Notice
-from .failures import BAD_ENVIRONMENT, UNCAUGHT, classify, phase_of, where
+from .failure_texts import BAD_ENVIRONMENT, OFTEN_CAUGHT
+from .failures import UNCAUGHT, classify, phase_of, where
 from .message import Message
 from .scan import CHAINED, FRAME, PYTHON_M, TRACEBACK
 
@@ -114,7 +115,7 @@ class Tracebacks:
             return
         if not chain.exceptions:
             if chain.fatal:  # the log ends, or was cut, inside the traceback
-                self._fail(chain, "runtime_error", phase_of(chain.frames) or progress, None, chain.text, chain.line, {})
+                self._fail(chain, "cut_off", phase_of(chain.frames) or progress, None, chain.text, chain.line, {})
             return
         known = [(line, name, text, classify(name, text)) for line, name, text in chain.exceptions]
         line, name, text, found = next((entry for entry in known if entry[3]), known[-1])
@@ -124,6 +125,8 @@ class Tracebacks:
         if name.rpartition(".")[2] in _ORDERLY:
             return
         uncaught = bool(chain.frames) and UNCAUGHT.search(chain.frames[0]) is not None
+        if found is not None and found.kind in OFTEN_CAUGHT and not (chain.fatal or uncaught or alone):
+            found = None
         if found is None and not chain.fatal and not uncaught:
             if not alone:
                 said = f"{name}: {text}"

@@ -77,7 +77,7 @@ FORMS: dict[str, Form] = {
     ),
     "leak": Form(
         "notice:memory_leak",
-        "{pool:text} memory leak detected!",
+        "{pool:text} memory leak detected!{*}",
         ("token_to_kv_pool_allocator memory leak", "req_to_token_pool memory leak", "pool memory leak"),
     ),
     "health": Form(
