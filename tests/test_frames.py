@@ -13,6 +13,7 @@ from specbench import frames
 from specbench.budget.grid import predict_grid
 from specbench.budget.predict import predict
 from specbench.frames.columns import COLUMNS, build
+from specbench.judging.accounting import Card, ledgers
 from specbench.reading.latency import load_name
 from specbench.studies.study import Collection, Study, collect, siblings, study
 from specbench.units import GIB
@@ -162,8 +163,9 @@ def test_communication_has_a_bar_of_its_own(
 def test_communication_that_nobody_logged_lies_within_what_was_in_use() -> None:
     seen = study(RECORDS / "tp2_dflash_r8")
     pools = dataclasses.replace(seen.diagnosis.pools, communication={})
-    silent = dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, pools=pools))
-    rows = frames.waterfall(silent).set_index("term")
+    card = Card(bytes=143_771 * 2**20, source="NVML")
+    found = ledgers(seen.diagnosis.log, pools, sampled={"TP0": card, "TP1": card})
+    rows = frames.waterfall(dataclasses.replace(seen.diagnosis, pools=pools, ledgers=found)).set_index("term")
     assert pd.isna(rows.loc["communication", "observed_bytes"])
     assert rows.loc["before", "observed_bytes"] / GIB == pytest.approx(2.19, abs=0.01)
     assert rows.drop(index="graphs")["observed_bytes"].sum() == 143_771 * 2**20

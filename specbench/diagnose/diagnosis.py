@@ -37,6 +37,8 @@ from ..units import counted
 from .case import Case
 from .finding import Finding
 from .fromlog import config_of_log
+from .ledgers import of_log as ledgers_of_log
+from .ledgers import of_record as ledgers_of_record
 from .rules_limits import capped, context_above_pool, token_limit
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_requests import overflow, requests_failed
@@ -142,7 +144,12 @@ def of_record(record: RunRecord) -> Diagnosis:
         communication=expected_communication(record.config) if "config" in case.budgets else None,
         inits=distributed_init(record, log, sampled),
     )
-    return dataclasses.replace(found, sides=seen, emulation=_emulated(case, record.env.get("emulation")))
+    return dataclasses.replace(
+        found,
+        sides=seen,
+        emulation=_emulated(case, record.env.get("emulation")),
+        ledgers=ledgers_of_record(case, sampled),
+    )
 
 
 def _emulated(case: Case, recorded: object) -> Emulated | None:
@@ -195,7 +202,8 @@ def _of_bare(log: ServerLog, label: str, source: str, told: Told) -> Diagnosis:
     config, assumptions = config_of_log(log, pools, label, told)
     case = _case(config, log, pools, _status(log), (), bare=True)
     assumptions = (*log.assumptions, *assumptions)
-    return _diagnosis(case, name=label, source=source, origin="recorded", assumptions=assumptions)
+    found = _diagnosis(case, name=label, source=source, origin="recorded", assumptions=assumptions)
+    return dataclasses.replace(found, ledgers=ledgers_of_log(case, told))
 
 
 def _case(

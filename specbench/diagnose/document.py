@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..engines.contract import Line, RankPools, ServerLog
+from ..judging.ledger import Entry, Ledger
 from ..judging.reconcile import Row
 from ..judging.sides import Sides, Told
 from ..units import Interval, Quantity
@@ -46,6 +47,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
             "when_sized_bytes": {rank: size.bytes for rank, size in diagnosis.pools.post.items()},
             "deciding_rank": diagnosis.pools.deciding_rank,
         },
+        "ledgers": [_ledger(ledger) for ledger in diagnosis.ledgers],
         "disagreements": list(diagnosis.pools.disagreements),
         "reconciliation": [_row(row, diagnosis.log) for row in diagnosis.reconciliation.rows],
         "sides": None if diagnosis.sides is None else _sides(diagnosis.sides),
@@ -78,6 +80,44 @@ def _pool(pools: RankPools) -> dict[str, Any]:
         "label": pools.label,
         **{name: quantity.bytes if quantity else None for name, quantity in sizes.items()},
         "resolution_bytes": _resolution(sizes.values()),
+    }
+
+
+def _ledger(ledger: Ledger) -> dict[str, Any]:
+    """The sizes of `entries` that are not null add up to `total_bytes`; the true sizes may be off by `rounding_bytes`
+    each. An entry whose size is null lies in the one named by `lies_in`, or in none."""
+    return {
+        "rank": ledger.rank,
+        "total_bytes": ledger.total.bytes,
+        "total_of": ledger.total_of,
+        "total_source": ledger.total_source,
+        "on_host": ledger.on_host,
+        "entries": [_entry(entry) for entry in ledger.entries],
+        "beside_the_card": [_entry(entry) for entry in ledger.beside],
+        "stretches": [
+            {
+                "lines": [one.first_line, one.last_line],
+                "free_before_bytes": one.before.bytes,
+                "free_after_bytes": one.after.bytes,
+                "named": list(one.named),
+                "rest_bytes": one.rest.bytes,
+                "rounding_bytes": one.rest.resolution_bytes,
+            }
+            for one in ledger.stretches
+        ],
+    }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "term": entry.term,
+        "role": entry.role,
+        "label": entry.label,
+        "bytes": None if entry.size is None else entry.size.bytes,
+        "rounding_bytes": None if entry.size is None else entry.size.resolution_bytes,
+        "line": entry.line,
+        "source": entry.source,
+        "lies_in": entry.lies_in,
     }
 
 

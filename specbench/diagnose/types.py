@@ -9,6 +9,7 @@ from typing import Any
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
+from ..judging.ledger import Ledger
 from ..judging.reconcile import Reconciliation
 from ..judging.sides import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status
@@ -66,6 +67,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     unread: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
+    ledgers: tuple[Ledger, ...] = ()  # where each rank's memory went, the deciding rank first
     sides: Sides | None = None  # memory from four sides; None: a bare log
     emulation: Emulated | None = None  # None: the card is itself, or its budget is not known
     marks: tuple[str, ...] = ()  # what has to stand beside every figure: see `caveats.marks`

@@ -10,6 +10,7 @@ import pandas as pd
 from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
+from ..diagnose.types import Diagnosis
 from ..errors import SpecbenchError
 from ..judging.judge import as_resolved, passed
 from ..studies.seen import Seen
@@ -34,9 +35,11 @@ def limits(studies: Iterable[Study]) -> pd.DataFrame:
     return build("limits", _joined(studies, "count", "limit"))
 
 
-def waterfall(study: Seen) -> pd.DataFrame:
-    """One row per term in stacking order; each series adds up to its card's total."""
-    return _waterfall(steps(study))
+def waterfall(found: Seen | Diagnosis) -> pd.DataFrame:
+    """One row per term in stacking order; each series adds up to its card's total. Of a bare log whose card is not
+    known the observed one adds up to what was free before loading, and `card_bytes` is NA.
+    """
+    return _waterfall(steps(found if isinstance(found, Diagnosis) else found.diagnosis))
 
 
 def predicted_waterfall(budget: MemoryBudget, config: RunConfig) -> pd.DataFrame:

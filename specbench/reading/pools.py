@@ -146,7 +146,7 @@ def _rank_pools(log: ServerLog, rank: str, role: Role) -> RankPools:
         lines |= dict.fromkeys(("state_slots", "state_conv", "state_ssm"), state.line)
         if state.scratch_ssm is not None:
             lines |= dict.fromkeys(("scratch_ssm", "scratch_conv"), state.line)
-    kv = _kv([pool for pool in log.kv_pools if (pool.rank, pool.role) == (rank, role)], role)
+    kv = standing([pool for pool in log.kv_pools if (pool.rank, pool.role) == (rank, role)], role)
     if kv:
         lines |= dict.fromkeys(("kv_tokens", "k", "v", "kv", "dtype", "label"), _leading(kv).line)
     captures = [graph for graph in log.graphs if (graph.rank, graph.role) == (rank, role) and graph.used is not None]
@@ -176,7 +176,7 @@ def _rank_pools(log: ServerLog, rank: str, role: Role) -> RankPools:
     )
 
 
-def _kv(pools: Sequence[KvPool], role: Role) -> list[KvPool]:
+def standing(pools: Sequence[KvPool], role: Role) -> list[KvPool]:
     """The pools that stand: of a target the last of each label, of a draft all (one per draft layer in some)."""
     if role == "draft":
         return list(pools)

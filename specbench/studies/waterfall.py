@@ -1,28 +1,29 @@
-"""The card's memory, used up term by term. In: a run or a budget. Out: steps that add up to the card's total, twice.
+"""The card's memory, used up term by term. In: a diagnosis or a budget. Out: steps that add up to the total, twice.
 
 Predicted and observed alike: `before` + `communication` + every term + the unexplained rest + `slack` = total.
-Observed, the total is NVML's. What is gone of it before the weights load, by the free memory that the log names, is
-split in two: what the distributed init took (the log's figure; predicted, the GPU table's), and `before`, all else.
-Where communication is not known it lies within `before`. The rest is what lies between the terms: predicted, what is
-taken between loading and sizing beside the weights, and the table of requests; observed, whatever was used. Of several
-ranks the one with the least free memory is shown, since it decides for all. `graphs` are part of `slack`. The
-non-obvious thing: of a run that emulates a smaller card the predicted bars are that card's and add up to its total, the
-observed ones are those of the card that is there. A host's memory has no total: its bars begin at 0.
+Observed, all figures are the ledger's, and the total is a card's only where one is known: else the bars begin with what
+was free before loading. What is gone of a card before that is split in two: what the distributed init took (the log's
+figure; predicted, the GPU table's), and `before`, all else. Where communication is not known it lies within `before`.
+The rest is what lies between the terms: predicted, what is taken between loading and sizing beside the weights, and the
+table of requests; observed, whatever was used, and what is not logged. Of several ranks the one with the least free
+memory is shown, since it decides for all. `graphs` are part of `slack`. The non-obvious thing: of a run that emulates a
+smaller card the predicted bars are that card's and add up to its total, the observed ones are those of the card that is
+there. A host's memory has no total: its bars begin at 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
-from ..engines.sglang.sizing import rule_for, rule_version
+from ..diagnose.types import Diagnosis
 from ..errors import SpecbenchError
 from ..gpus import load_gpu
-from ..terms import Term
-from .seen import Seen
+from ..judging.chain import Pool
+from ..judging.ledger import LABELS, Ledger
+from ..terms import Basis, Term
 
 _POOLS: tuple[Term, ...] = (
     "weights",
@@ -34,7 +35,8 @@ _POOLS: tuple[Term, ...] = (
     "kv",
     "draft_kv",
 )
-_DRAFT: tuple[Term, ...] = ("draft_weights", "draft_kv")
+#: Nothing predicts these; only some servers have them.
+_OTHER_POOLS: tuple[Pool, ...] = ("kv_window", "int8_checkpoints", "replay_rings")
 _LABELS = {
     "before": "driver, context, others",
     "unexplained": "unexplained rest",
@@ -44,7 +46,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    term: Term | Literal["before", "communication"]
+    term: str  # a term or pool, or before, or communication
     label: str
     predicted: int | None  # bytes per rank; None: not predicted
     observed: int | None  # bytes per rank; None: not logged
@@ -54,18 +56,16 @@ class Step:
     rank: str = ""  # of the observed figures; "" where there is one rank, or nothing is observed
 
 
-def steps(study: Seen) -> tuple[Step, ...]:
-    """From what was in use before loading to what is left. Terms that the configuration does not have are left out."""
-    found = study.diagnosis
-    rank = found.pools.deciding_rank or ""
-    config = study.config
+def steps(found: Diagnosis) -> tuple[Step, ...]:
+    """From what was in use before loading to what is left, of the rank that decides. Terms that neither the
+    configuration nor the log has are left out. Empty: nothing is predicted, and nothing about memory was logged.
+    """
+    config = found.config
     emulates = config is not None and config.gpu.emulate is not None
-    budget = found.budgets.get("config" if emulates else study.basis)
-    observed: dict[str, int | None] = {
-        row.term: row.observed
-        for row in found.reconciliation.rows
-        if row.unit == "bytes" and row.basis == study.basis and row.rank == rank
-    }
+    budget = found.budgets.get("config" if emulates else basis(found))
+    ledger = found.ledgers[0] if found.ledgers else None
+    if budget is None and ledger is None:
+        return ()
     return _steps(
         _Side(
             card=None if config is None else card_bytes(config),
@@ -73,16 +73,15 @@ def steps(study: Seen) -> tuple[Step, ...]:
             values={} if budget is None else _points(budget),
             communication=_expected_communication(found.budgets.get("config")),
         ),
-        _Side(
-            card=_seen_total(study),
-            pre=found.pools.pre[rank].bytes if rank in found.pools.pre else None,
-            values=observed,
-            communication=found.pools.communication[rank].bytes if rank in found.pools.communication else None,
-            not_loaded=_never_loaded(study, rank),
-        ),
-        on_host=config is not None and _is_host(config),
-        rank=rank,
+        _Side(card=None, pre=None, values={}) if ledger is None else _observed(ledger),
+        on_host=ledger.on_host if ledger is not None else config is not None and _is_host(config),
+        rank="" if ledger is None else ledger.rank,
     )
+
+
+def basis(found: Diagnosis) -> Basis:
+    """The better basis of prediction that there is: the log's own free memory, else the configuration alone."""
+    return "measured" if "measured" in found.budgets else "config"
 
 
 def predicted_steps(budget: MemoryBudget, config: RunConfig) -> tuple[Step, ...]:
@@ -105,17 +104,38 @@ class _Side:
     pre: int | None  # free before loading
     values: Mapping[str, int | None]
     communication: int | None = None  # taken before `pre` is read; None: not known, then it is within `before`
-    not_loaded: frozenset[Term] = frozenset()  # unknown, but nothing of it was there when `slack` was read
+    rest: str = _LABELS["unexplained"]  # what the rest is called
 
-    def step(self, term: str, present: list[Term]) -> int | None:
+    def step(self, term: str, present: list[str]) -> int | None:
         if term == "before":
             gone = _less(self.card, self.pre)
             return gone if self.communication is None else _less(gone, self.communication)
         if term == "communication":
             return self.communication
-        if term == "unexplained":
-            return _rest(self.pre, self.values, [one for one in present if one not in self.not_loaded])
+        if term == "unexplained" and term not in self.values:
+            return _rest(self.pre, self.values, present)
         return self.values.get(term)
+
+
+def _observed(ledger: Ledger) -> _Side:
+    """What a ledger tells, with its rest up to the last pool, and what was left when that stood; where not all pools
+    stood, what is left at last."""
+    sizes = {term: ledger.of(term) for term in (*_POOLS, *_OTHER_POOLS, "graphs")}
+    values: dict[str, int | None] = {term: None if size is None else size.bytes for term, size in sizes.items()}
+    before, used, left = ledger.of("before"), ledger.of("communication"), ledger.of("left")
+    slack = ledger.slack if ledger.slack is not None else left
+    values["slack"] = None if slack is None else slack.bytes
+    gone = sum(size.bytes for size in (before, used) if size is not None)
+    pools = sum(value for term, value in values.items() if value is not None and term not in ("graphs", "slack"))
+    whole = slack is not None or ledger.rest.size is not None
+    values["unexplained"] = ledger.total.bytes - gone - pools - (values["slack"] or 0) if whole else None
+    return _Side(
+        card=ledger.total.bytes if ledger.total_of == "card" else None,
+        pre=ledger.total.bytes - gone if before is not None or ledger.total_of != "card" else None,
+        values=values,
+        communication=None if used is None else used.bytes,
+        rest=ledger.rest.label,
+    )
 
 
 def _expected_communication(budget: MemoryBudget | None) -> int | None:
@@ -129,14 +149,17 @@ def _points(budget: MemoryBudget) -> dict[str, int | None]:
 
 
 def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") -> tuple[Step, ...]:
-    present = [term for term in _POOLS if predicted.values.get(term) or observed.values.get(term)]
-    order: list[Term | Literal["before", "communication"]] = [*present, "unexplained", "graphs", "slack"]
+    present: list[str] = [
+        term for term in (*_POOLS, *_OTHER_POOLS) if predicted.values.get(term) or observed.values.get(term)
+    ]
+    order = [*present, "unexplained", "graphs", "slack"]
     if not on_host:
         order = ["before", "communication", *order]
+    labels = dict[str, str](LABELS.items()) | _LABELS | {"unexplained": observed.rest}
     return tuple(
         Step(
             term=term,
-            label=_LABELS.get(term, term),
+            label=labels[term] if term in _LABELS or term in _OTHER_POOLS else term,
             predicted=predicted.step(term, present),
             observed=observed.step(term, present),
             predicted_card=predicted.card,
@@ -146,20 +169,6 @@ def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") 
         )
         for term in order
     )
-
-
-def _never_loaded(study: Seen, rank: str) -> frozenset[Term]:
-    """The draft's terms, of a start that ended before its draft was loaded: versions up to 0.5.13 load it last."""
-    if study.config is None:
-        return frozenset()
-    try:
-        loads_first = rule_for(rule_version(study.config.engine)).draft_loads_first
-    except SpecbenchError:  # a build whose order is not known
-        return frozenset()
-    if loads_first:
-        return frozenset()
-    seen = any(pools.role == "draft" and pools.rank == rank for pools in study.diagnosis.pools.ranks)
-    return frozenset() if seen else frozenset(_DRAFT)
 
 
 def card_bytes(config: RunConfig) -> int | None:
@@ -181,19 +190,11 @@ def _is_host(config: RunConfig) -> bool:
         return False
 
 
-def _seen_total(study: Seen) -> int | None:
-    """Of the card that is there: NVML's, else the GPU table's. Cards of a machine whose CPU it ran on do not count."""
-    if study.config is None or _is_host(study.config):
-        return None
-    totals = {sample.total_bytes for sample in study.gpu_samples}
-    return totals.pop() if len(totals) == 1 else _total(study.config.gpu.name)
-
-
 def _less(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first - second
 
 
-def _rest(pre: int | None, values: Mapping[str, int | None], present: list[Term]) -> int | None:
+def _rest(pre: int | None, values: Mapping[str, int | None], present: list[str]) -> int | None:
     """What of the free memory before loading lies in no term; None when a term is unknown: a hole is not a zero."""
     used = [values.get(term) for term in (*present, "slack")]
     if pre is None or any(value is None for value in used):
