@@ -5,7 +5,8 @@ SpecbenchError
 ├── SpecError        a model's config.json or the GPU table cannot be used
 ├── LogFormatError   the text is no engine log that we can read
 ├── RecordError      a record on disk is missing, unfinished or from a later schema
-└── LaunchError      the engine's process could not be started at all
+├── LaunchError      the engine's process could not be started at all
+└── RunStoppedError       whoever started a run has stopped it: nothing of it is left
 
 A server that is refused memory, crashes or times out is a *result* (a record with its status), never an exception.
 A message says where, what came, what was expected and what to do, in two lines at most.
@@ -51,3 +52,7 @@ class RecordError(SpecbenchError):
 
 class LaunchError(SpecbenchError):
     """The engine's process could not be started at all."""
+
+
+class RunStoppedError(SpecbenchError):
+    """Whoever started a run has stopped it: nothing of it is left."""

@@ -21,7 +21,7 @@ ORDER = (
     *("host", "records", "reading"),
     *("replay", "load", "lifecycle", "capture", "running", "importing"),
     *("judging", "diagnose", "studies"),
-    *("frames", "plots", "show", "workbook", "campaign", "cli"),
+    *("frames", "plots", "show", "whatif", "workbook", "campaign", "cli"),
 )
 RANK = {module: rank for rank, module in enumerate(ORDER)}
 

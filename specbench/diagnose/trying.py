@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines import check
@@ -25,6 +24,7 @@ from ..planning.screen import estimated_outside
 from ..planning.wishes import LEAST_SLACK_BYTES
 from ..terms import Limit
 from ..units import GIB, format_gib
+from .changed import predict_changed
 from .finding import Remedy
 
 _SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "max_input_tokens")
@@ -114,11 +114,7 @@ def changed(situation: Situation, change: Change) -> tuple[RunConfig, MemoryBudg
     try:
         if check(config):
             return None
-        # Other weights per rank mean other free memory than the log's: then only the configuration is left to go by.
-        moved = any(key.startswith(("parallel.", "speculative.algorithm", "gpu.")) for key in change.set)
-        if moved or situation.free is None:
-            return config, predict(config)
-        return config, predict(config, free=situation.free, passed_fraction=_passed(situation, config))
+        return config, predict_changed(situation.config, config, situation.free, situation.passed_fraction)
     except SpecbenchError:
         return None
 
@@ -189,11 +185,3 @@ def _frees(situation: Situation, budget: MemoryBudget, goal: Goal) -> bool:
 def _left_bytes(budget: MemoryBudget) -> int | None:
     slack, taken = slack_bytes(budget), estimated_outside(budget)
     return None if slack is None else slack - (0 if taken is None else taken.point)
-
-
-def _passed(situation: Situation, changed: RunConfig) -> float | None:
-    """What the server of a changed configuration would be passed; its own fraction is that of the emulated card."""
-    before, after = situation.config.memory.mem_fraction_static, changed.memory.mem_fraction_static
-    if situation.passed_fraction is None or before is None or after is None:
-        return situation.passed_fraction if before == after else None
-    return situation.passed_fraction * after / before

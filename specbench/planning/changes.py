@@ -169,13 +169,20 @@ def draft_widths(config: RunConfig, width: int | None, least: int = _FEWEST_DRAF
     least = max(least, _FEWEST_DRAFT_TOKENS)
     ladder = {width * 3 // 4, width // 2, width // 4} | ({least} if least > _FEWEST_DRAFT_TOKENS else set())
     for fewer in sorted((value for value in ladder if least <= value < width), reverse=True):
-        change: dict[str, Any] = {"speculative.num_draft_tokens": fewer}
-        if section.num_steps is not None and section.num_steps == width - 1:
-            change["speculative.num_steps"] = fewer - 1  # the EAGLE family drafts a chain: width = steps + 1
-        elif all_three_or_none(section.algorithm) and section.num_steps is None:
-            change |= {"speculative.num_steps": fewer - 1, "speculative.eagle_topk": 1}
+        change = width_change(config, width, fewer)
         note = f"{fewer} instead of {width} draft tokens: less scratch, shorter acceptance at most"
         yield Change("draft_tokens", change, note, fewer)
+
+
+def width_change(config: RunConfig, width: int, wanted: int) -> dict[str, Any]:
+    """Dotted keys by which `wanted` tokens are verified per step instead of `width`. A tree keeps its steps."""
+    section = config.speculative
+    change: dict[str, Any] = {"speculative.num_draft_tokens": wanted}
+    if section.num_steps is not None and section.num_steps == width - 1:
+        change["speculative.num_steps"] = wanted - 1  # the EAGLE family drafts a chain: width = steps + 1
+    elif all_three_or_none(section.algorithm) and section.num_steps is None:
+        change |= {"speculative.num_steps": wanted - 1, "speculative.eagle_topk": 1}
+    return change
 
 
 def all_three_or_none(algorithm: str) -> bool:

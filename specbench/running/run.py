@@ -20,7 +20,7 @@ from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import refuse_secrets
 from ..engines.sglang.addresses import METRICS, MODEL_INFO, SERVER_INFO
-from ..errors import ConfigError
+from ..errors import ConfigError, RunStoppedError
 from ..lifecycle.attach import Attached
 from ..lifecycle.ending import PORT, PORT_IN_USE, Ending
 from ..lifecycle.launch import Server
@@ -49,12 +49,14 @@ def run(
     out: Path | None = None,
     progress: Progress | None = None,
     notice: Notice | None = None,
+    stop: threading.Event | None = None,
 ) -> RunRecord:
     """Runs `config` and returns its record, which lies in `<out>/record`.
 
     `out` is the run folder; not given: a new one under `runs/single` of the workbook (see `paths.runs_root`).
     `progress(phase, done, total)` is called as the run goes on, while starting with seconds waited; `notice(text)` for
-    what must be seen at once: GPU memory that others hold before the start, or that is held after it.
+    what must be seen at once: GPU memory that others hold before the start, or that is held after it. `stop`, set from
+    another thread, ends it like Ctrl-C, which only a main thread hears: RunStoppedError is raised, and no record stays.
     The record of a replay holds the configuration as it was recorded (see `recorded`). Raises ConfigError for a
     workload that cannot fit (with the arithmetic) unless `workload.allow_overflow`, and for a replay of another server
     than the recorded one; LaunchError when the engine, its version or the GPUs are not there, or the process cannot be
@@ -68,7 +70,7 @@ def run(
     created = out is None
     try:
         with _sigterm_raises(), RecordWriter(folder / RECORD, measured.redaction) as writer:
-            return _observe(measured, writer, progress, notice or _unsaid)
+            return _observe(measured, writer, progress, notice or _unsaid, stop)
     except BaseException:
         if created:
             shutil.rmtree(folder, ignore_errors=True)
@@ -91,7 +93,13 @@ def _refuse_impossible(config: RunConfig, budget: MemoryBudget | None) -> None:
         )
 
 
-def _observe(measured: Subject, writer: RecordWriter, progress: Progress | None, notice: Notice) -> RunRecord:
+def _observe(
+    measured: Subject,
+    writer: RecordWriter,
+    progress: Progress | None,
+    notice: Notice,
+    stop: threading.Event | None,
+) -> RunRecord:
     config = measured.config
     writer.config(config)
     for warning in measured.warnings():
@@ -103,6 +111,10 @@ def _observe(measured: Subject, writer: RecordWriter, progress: Progress | None,
     with measured.watching(writer.log_path) as watching:
 
         def tick(waited_s: float) -> None:
+            if stop is not None and stop.is_set():
+                raise RunStoppedError(
+                    f"{config.name}: stopped while the server was starting.\nNo record of it is kept."
+                )
             if progress:
                 progress(f"start: {watching.now()}", int(waited_s), int(timeout_s))
 
@@ -116,7 +128,7 @@ def _observe(measured: Subject, writer: RecordWriter, progress: Progress | None,
                 captures.json("server_info.json", SERVER_INFO)
                 captures.json("model_info.json", MODEL_INFO)
                 if measured.has_answers():
-                    sending = send_in_thread(config, server, watching.phase, progress, until)
+                    sending = send_in_thread(config, server, watching.phase, progress, until, stop)
                     answered = captures.json("server_info_after.json", SERVER_INFO)  # by its scheduler too
                     server.proven = answered and _all_went_well(sending)
                     captures.text("metrics.txt", METRICS)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from ..configuration.config import RunConfig
+from ..errors import RunStoppedError
 from ..lifecycle.attach import Attached
 from ..lifecycle.launch import Server
 from ..lifecycle.time_limit import left_s
@@ -27,8 +28,12 @@ def send_in_thread(
     on_step: Callable[[str], None],
     progress: Progress | None,
     until: float | None,
+    stop: threading.Event | None = None,
 ) -> Sending:
-    """`on_step`: called as each step of the workload begins. `until`: when it is ended (see `time_limit`)."""
+    """`on_step`: called as each step of the workload begins. `until`: when it is ended (see `time_limit`).
+
+    RunStoppedError: `stop` was set meanwhile.
+    """
     cancel = threading.Event()
     result: list[Sending | BaseException] = []
 
@@ -53,6 +58,8 @@ def send_in_thread(
     try:
         while thread.is_alive():
             thread.join(_LOOK_S)
+            if stop is not None and stop.is_set():
+                raise RunStoppedError(f"{config.name}: stopped while requests were sent.\nNo record of it is kept.")
             if left_s(until) == 0 and not cancel.is_set():
                 cancel.set()
     except BaseException:

@@ -43,13 +43,13 @@ def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> 
     """The runs that applied the remedy, closest first; of equally close ones those that answered requests first."""
     if remedy.decided_by:
         return _engine_proofs(remedy, failing, records)
-    origin = _deciding(failing)
+    origin = deciding(failing)
     decided = [key for key in remedy.set if key in origin]
     if not decided:
         return ()
     found: list[Proof] = []
     for record in records:
-        tried = _deciding(record.config)
+        tried = deciding(record.config)
         one_emulates = (origin[_EMULATE] is None) != (tried[_EMULATE] is None)
         aside = {_EMULATE, _FRACTION} if one_emulates else set()
         if any(tried[key] != remedy.set[key] for key in decided if key not in aside):
@@ -71,10 +71,10 @@ def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> 
 def _engine_proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> tuple[Proof, ...]:
     """Of a remedy for what the engine does, whatever the memory: every other difference is named."""
     keys = (*remedy.set, *remedy.decided_by)
-    origin = _deciding(failing) | _flags(failing, keys)
+    origin = deciding(failing) | _flags(failing, keys)
     found: list[Proof] = []
     for record in records:
-        tried = _deciding(record.config) | _flags(record.config, keys)
+        tried = deciding(record.config) | _flags(record.config, keys)
         other = {
             key: (origin[key], tried[key]) for key in origin if key not in remedy.set and tried[key] != origin[key]
         }
@@ -111,8 +111,8 @@ def _near(first: float | None, second: float | None) -> bool:
     return first is not None and second is not None and abs(first - second) <= _FRACTION_SLOP
 
 
-def _deciding(config: RunConfig) -> dict[str, Any]:
-    """The keys that decide memory, dotted, with their values."""
+def deciding(config: RunConfig) -> dict[str, Any]:
+    """The keys that decide memory, dotted, with their values; draft tokens that are not given as the draft has them."""
     data = config.to_sections()
     flat = {f"{section}.{key}": value for section in _SECTIONS for key, value in data[section].items()}
     flat |= {"model": data["model"], "engine.version": data["engine"]["version"], "gpu.name": data["gpu"]["name"]}
