@@ -76,3 +76,93 @@ def test_the_peak_is_of_a_line_that_counts_no_idle_time(name: str, peak: float |
     """h200_dflash-8-full-card: 141.96 tokens/s is the highest, of a line that begins with an empty server."""
     serving = of_path(RECORDS / name).serving
     assert serving is not None and (serving.throughput_max, serving.idle_lines) == (peak, idle)
+
+
+# ── retraction ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+STORY = (RECORDS / "h200_story-4" / "server.log").read_text(encoding="utf-8")
+#: As the engine words them from 0.5.11 on (scheduler.py): of a hybrid model, and of one without state.
+RETRACTED = (
+    "[2026-11-29 18:15:00] KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_tokens_gained: 21000, "
+    "#mamba_num_gained: 3, #new_token_ratio: 0.1200 -> 0.6400\n"
+)
+
+
+def with_retractions(times: int, text: str = STORY) -> str:
+    """The story's server, with so many retractions after its last decode line."""
+    head, mark, tail = text.rpartition("Decode batch")
+    line, newline, rest = tail.partition("\n")
+    return head + mark + line + newline + RETRACTED * times + rest
+
+
+def test_retractions_are_counted_with_what_they_cost() -> None:
+    """Three times 21,000 tokens and 3 slots beside 2 decode lines. All prefills of the log together have fewer new
+    tokens than the 63,000: as much was given up as was prefilled, or more.
+    """
+    found = findings(with_retractions(3))["retraction"]
+    first = 1 + with_retractions(3)[: with_retractions(3).index("KV cache pool is full")].count("\n")
+    assert (found.severity, found.lost) == ("costly", 1.0)
+    assert found.cause == (
+        f"The KV pool of 87,063 tokens was full 3 times, one for every 0.7 decode lines (first in line {first}): the "
+        "engine threw 3 running requests out, which gave up 63,000 KV tokens to be computed again and 9 state slots. "
+        "It had kept room for 0.12 of the tokens that running requests may still generate, and after the last time for "
+        "0.64."
+    )
+    assert [line.line for line in found.evidence] == [first, first + 2]
+
+
+def test_remedies_of_a_retraction_have_room_for_what_was_given_up() -> None:
+    """Every one that is predicted holds 87,063 + 21,000 = 108,063 tokens, or asks for the 3 that went on of 4."""
+    remedies = findings(with_retractions(1))["retraction"].remedies
+    sets = [dict(remedy.set) for remedy in remedies]
+    assert sets[0] == {"engine.args.schedule-conservativeness": 1.3}
+    assert sets[-1] == {"memory.max_running_requests": 3}
+    predicted = [remedy for remedy in remedies if remedy.verdict == "serves"]
+    for remedy in predicted:
+        tokens = remedy.predicted["kv_tokens"]
+        assert remedy is remedies[-1] or (tokens is not None and tokens >= 108_063)
+    (source,) = [remedy for remedy in remedies if remedy.verdict is None]
+    assert (source.basis, source.flags) == ("source", "--schedule-conservativeness 1.3")
+
+
+OLD = (
+    "[2025-10-22 10:27:59 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 2, "
+    "#new_token_ratio: 0.5990 -> 0.8990\n"
+)
+
+
+def test_a_wording_without_tokens_gives_none() -> None:
+    found = findings(EAGLE + OLD)["retraction"]
+    assert "the engine threw 2 running requests out." in found.cause
+    assert (found.lost, found.severity) == (None, "costly")
+
+
+def test_one_retraction_in_hundreds_of_decode_lines_is_a_notice() -> None:
+    lines = EAGLE.splitlines(keepends=True)
+    found = findings("".join(lines + lines[2:3] * 200) + OLD)["retraction"]
+    assert found.severity == "notice" and "one for every 205.0 decode lines" in found.cause
+    assert found.remedies == ()
+
+
+def test_a_request_that_does_not_fit_alone_is_aborted() -> None:
+    text = EAGLE + "[2025-10-22 10:28:00 TP0] retract_decode: aborted last request 4f1c0d due to OOM\n"
+    found = findings(text)["retraction"]
+    assert found.cause == "1 request ended with an error, because the pool is too small for it alone."
+    assert found.severity == "costly"
+
+
+def test_a_disaggregated_decode_server_counts_those_that_wait() -> None:
+    line = (
+        "[2026-05-20 10:11:12 TP0] Decode batch, #running-req: 4, #token: 100, token usage: 0.99, pre-allocated usage: "
+        "0.05, #prealloc-req: 1, #transfer-req: 2, #retracted-req: {}, cuda graph: True, gen throughput (token/s): "
+        "55.50, #queue-req: 0\n"
+    )
+    found = findings(line.format(0) + line.format(3))["retraction"]
+    assert found.cause == "Up to 3 retracted requests waited to come back into the pool of this decode server."
+    assert [one.line for one in found.evidence] == [2]
+    assert "retraction" not in findings(line.format(0))
+
+
+def test_the_debug_mode_is_no_pressure() -> None:
+    text = EAGLE + "[2025-10-22 10:28:00 TP0] Testing retraction. #retracted_reqs: 1, #new_tokens_gained: 400\n"
+    assert "retraction" not in findings(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Limit, Status
 from ..versions import version_key
 from .finding import Remedy
-from .remedies import at_most, longer_requests, remedies, shortage
+from .remedies import at_most, longer_requests, remedies, shortage, working
 from .remedies_pools import for_context, give_slots_back, less_memory, smaller_draft_kv, smaller_scratch
 from .running import AtOnce, most_at_once
-from .trying import Situation
+from .trying import Change, Goal, Situation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +160,11 @@ class Case:
         """Changes by which a request of that length is accepted."""
         situation = self._situation(self.pools.running_requests or 1)
         return () if situation is None else longer_requests(situation, input_tokens, output_tokens)
+
+    def tried(self, ladder: Iterable[Change], goal: Goal) -> Remedy | None:
+        """The first of ever larger changes that reaches the goal by the prediction."""
+        situation = self._situation(goal.requests)
+        return None if situation is None else next(working(situation, (tuple(ladder),), goal), None)
 
     def room_up_to(self, requests: int) -> Remedy | None:
         """The most requests at once, up to so many, that memory allows beyond the limit; None: no more than that."""

@@ -40,6 +40,7 @@ from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
 from .rules_limits import capped, context_above_pool, token_limit
+from .rules_pressure import retraction
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_requests import overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
@@ -57,6 +58,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     token_limit,
     queue_with_room,
     admission_delayed,
+    retraction,
     slow_first,
     prefix_hits,
     throughput_spans_idle,

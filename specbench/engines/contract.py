@@ -156,7 +156,8 @@ class ServerLog:
     failures: tuple[Failure, ...]
     ready_line: int | None  # None: never ready
     #: Columns: line, time, rank, running_requests, tokens, token_usage, state_slots_used, state_usage, accept_length,
-    #: accept_rate, throughput, queued_requests, graph
+    #: accept_rate, throughput, queued_requests, graph, retracted_requests (those that wait at a disaggregated decode
+    #: server)
     decode: Mapping[str, list[Any]]
     #: Columns: line, time, rank, new_requests, new_tokens, cached_tokens, token_usage, state_usage, running_requests,
     #: queued_requests, throughput

@@ -29,13 +29,17 @@ _LOOKALIKE = re.compile(rb"(?:\] |\A[ \t>]{0,40})(?:Decode|Prefill) batch[,. ]")
 _DECODE_COLUMNS = (
     "line", "time", "rank", "running_requests", "tokens", "token_usage", "state_slots_used", "state_usage",
     "accept_length", "accept_rate", "throughput", "queued_requests", "graph",
+    "retracted_requests",
 )  # fmt: skip
 _PREFILL_COLUMNS = (
     "line", "time", "rank", "new_requests", "new_tokens", "cached_tokens", "token_usage", "state_usage",
     "running_requests", "queued_requests", "throughput",
 )  # fmt: skip
 _COUNTS = frozenset(
-    ("running_requests", "tokens", "state_slots_used", "queued_requests", "new_requests", "new_tokens", "cached_tokens")
+    (
+        *("running_requests", "tokens", "state_slots_used", "queued_requests", "new_requests", "new_tokens"),
+        *("cached_tokens", "retracted_requests"),
+    )
 )
 _PEAKS = ("running_requests", "queued_requests", "token_usage", "state_usage")
 

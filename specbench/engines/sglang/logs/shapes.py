@@ -24,6 +24,7 @@ FIELDS = {
     "gen throughput (token/s)": "throughput",
     "input throughput (token/s)": "throughput",
     "#queue-req": "queued_requests",
+    "#retracted-req": "retracted_requests",
     "#new-seq": "new_requests",
     "#new-token": "new_tokens",
     "#cached-token": "cached_tokens",
