@@ -1,6 +1,7 @@
 """Text of a log as blocks of clean bytes: opening, decompressing, decoding, cleaning. No engine's wording here.
 
-In: a path (plain or gzip; UTF-8, or UTF-16 as a Windows shell writes it), an open binary stream, or lines in memory.
+In: a path (plain, gzip or zstd; UTF-8, or UTF-16 as a Windows shell writes it), an open binary stream, or lines in
+memory; what a container or a journal put around the lines is taken off (see `logwraps`).
 Out: blocks of whole lines, and on demand the same without NUL bytes, colours and carriage returns before newlines.
 Consecutive blocks overlap by some lines, so that whoever finds something near a block's end can look at what follows.
 Memory stays flat: one block at a time, and a line longer than `LONGEST_LINE` is cut.
@@ -9,6 +10,7 @@ Memory stays flat: one block at a time, and a line longer than `LONGEST_LINE` is
 from __future__ import annotations
 
 import codecs
+import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,6 +18,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
+
+from .logclean import as_text, clean, needs_cleaning
+from .logwraps import SAMPLE_BYTES, unwrapped, wraps_of
+
+__all__ = ["CHUNK_BYTES", "LONGEST_LINE", "Block", "Source", "as_text", "blocks", "clean"]
 
 Source = Path | str | BinaryIO | Iterable[bytes | str]
 
@@ -25,9 +32,7 @@ LOOKAHEAD_LINES = 48
 _LOOKAHEAD_BYTES = 1 << 18
 
 _GZIP = b"\x1f\x8b\x08"
-_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_a-z])")
-_CRLF = re.compile(rb"\r(?:\r{0,2}\n)")  # one literal first: searching for it is a memchr
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or one that is to be skipped (pzstd)
 
 
 class _Readable(Protocol):
@@ -55,12 +60,12 @@ class Block:
 
         `start` is 0 or the offset of a newline. Cleaning takes time, and much of a long log need not be looked at.
         """
-        if start == 0 and stop == self.limit and not _needs_cleaning(self.text):
+        if start == 0 and stop == self.limit and not needs_cleaning(self.text):
             return self
         before = self.line_of(start)
         part = self.text[start:stop]
         rest = self.text[stop:]
-        if _needs_cleaning(part) or _needs_cleaning(rest):
+        if needs_cleaning(part) or needs_cleaning(rest):
             part, rest = clean(part), clean(rest)
         return Block(part + rest, before, len(part))
 
@@ -68,7 +73,7 @@ class Block:
 def blocks(source: Source) -> Iterator[Block]:
     """The whole source, block by block. The last block's `limit` is its length. An empty source gives no block."""
     kept, lines_before = b"\n", 0
-    for chunk in _decoded(_chunks(source)):
+    for chunk in _bare(_decoded(_chunks(source))):
         text = kept + chunk
         limit = _lookahead_start(text)
         if limit == 0:
@@ -80,26 +85,6 @@ def blocks(source: Source) -> Iterator[Block]:
         kept = text[limit:]
     if kept not in (b"\n", b""):
         yield Block(kept, lines_before, len(kept))
-
-
-def clean(text: bytes) -> bytes:
-    """Without NUL bytes, terminal escape sequences and the carriage returns of CRLF line ends. Keeps all newlines."""
-    if b"\0" in text:
-        text = text.replace(b"\0", b"")
-    if b"\x1b" in text:
-        text = _ESCAPE.sub(b"", text)
-    if b"\r" in text:
-        text = _CRLF.sub(b"\n", text)
-    return text
-
-
-def _needs_cleaning(text: bytes) -> bool:
-    return b"\0" in text or b"\x1b" in text or b"\r" in text
-
-
-def as_text(line: bytes) -> str:
-    """A cleaned line as text for people: invalid UTF-8 replaced, other control characters dropped."""
-    return _CONTROL.sub("", line.decode("utf-8", "replace"))
 
 
 def _lookahead_start(text: bytes) -> int:
@@ -136,16 +121,24 @@ def _read(stream: _Readable) -> Iterator[bytes]:
 
 
 def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """gzip (told by its first bytes) unpacked, piece by piece; everything else as it is.
+    """gzip and zstd (told by their first bytes) unpacked, piece by piece; everything else as it is.
 
     Of a file that was cut off or damaged everything up to there counts, which is why this is not `gzip.open`.
     """
     first = next(chunks, b"")
-    if first[: len(_GZIP)] != _GZIP:
+    while 0 < len(first) < 4 and (more := next(chunks, b"")):
+        first += more
+    if _ZSTD.match(first):
+        yield from _unpacked_zstd(chain((first,), chunks))
+    elif first[: len(_GZIP)] == _GZIP:
+        yield from _unpacked_gzip(chain((first,), chunks))
+    else:
         yield from chain((first,) if first else (), chunks)
-        return
+
+
+def _unpacked_gzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
     unpack = zlib.decompressobj(wbits=31)
-    for chunk in chain((first,), chunks):
+    for chunk in chunks:
         packed = chunk
         while packed:
             try:
@@ -159,6 +152,59 @@ def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 packed, unpack = unpack.unused_data, zlib.decompressobj(wbits=31)
     if text := unpack.flush():
         yield text
+
+
+def _unpacked_zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    import zstandard  # most logs are not packed so
+
+    reader = zstandard.ZstdDecompressor().stream_reader(cast(BinaryIO, _Pieces(chunks)), read_across_frames=True)
+    while True:
+        try:
+            text = reader.read1(CHUNK_BYTES)
+        except zstandard.ZstdError:
+            return
+        if not text:
+            return
+        yield text
+
+
+class _Pieces(io.RawIOBase):
+    """Chunks as something to read from."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._left = b""
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._left:
+            self._left = next(self._chunks, b"")
+        size = len(self._left) if size < 0 else size
+        piece, self._left = self._left[:size], self._left[size:]
+        return piece
+
+
+def _bare(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Without what stands around every line, as the first lines tell; a log without such is given as it is."""
+    first = b""
+    for chunk in chunks:
+        first += chunk
+        if len(first) >= SAMPLE_BYTES:
+            break
+    sample = first[:SAMPLE_BYTES]
+    wraps = wraps_of(clean(sample[: sample.rfind(b"\n") + 1] or sample))
+    if not wraps:
+        yield from chain((first,) if first else (), chunks)
+        return
+    kept = b""
+    for chunk in chain((first,), chunks):
+        end = chunk.rfind(b"\n") + 1
+        if not end and len(kept) < LONGEST_LINE:
+            kept += chunk
+            continue
+        yield unwrapped(clean(kept + chunk[:end]), wraps)
+        kept = chunk[end:]
+    if kept:
+        yield unwrapped(clean(kept), wraps)
 
 
 def _joined(lines: Iterable[bytes | str]) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....logclean import without_controls
 from ....logtext import as_text
 from .scan import Hit
 
@@ -112,6 +113,17 @@ def _value(text: str) -> Any:
     if len(text) > 20_000:
         return text
     try:
-        return ast.literal_eval(text)
+        return _harmless(ast.literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return text
+
+
+def _harmless(value: Any) -> Any:
+    """A literal can spell control characters that its line did not hold."""
+    if isinstance(value, str):
+        return without_controls(value).encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_harmless(key): _harmless(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_harmless, value))
+    return value
