@@ -140,10 +140,10 @@ def test_a_context_is_known_from_what_was_asked():
 
 
 def test_a_pool_that_was_limited_by_hand_says_so():
-    """max_total_tokens=20000 beside a context of 32,768: 12,768 / 32,768 = 0.3896."""
+    """max_total_tokens=20000, a context of 32,768; of the three requests one fits the context and not the pool."""
     found = only(of_path(RECORDS / "h200_too-long"), "context-above-pool")
     assert "the KV pool only 20,000, as max_total_tokens asks: inputs must be shorter than 19,994 tokens" in found.cause
-    assert found.lost == pytest.approx(0.3896, abs=5e-5)
+    assert found.lost == pytest.approx(1 / 3)
 
 
 def test_a_token_limit_above_the_memory_does_not_bind():
@@ -176,3 +176,107 @@ def test_a_token_limit_that_binds_is_no_finding():
     assert ids(paste(line, arguments={"max_total_tokens": 100000})) == []
     split = case("flashnext-3rank-uneven-dcp", arguments={"max_total_tokens": 90816})
     assert "token-limit-not-binding" not in ids(split)
+
+
+# ── pools out of proportion ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_scratch_above_its_pools_ends_a_start():
+    """48.75 + 0.43 = 49.18 GiB beside 4.52 + 4.52 = 9.04 GiB of KV (5.4 times) and 3.05 + 0.07 = 3.12 GiB of state
+    (15.8 times). A state is 3.05 GiB / 65 = 48.05 MiB, and 48.75 GiB hold 1,039 of them: 65 × 16 = 1,040, rounded.
+    """
+    told = {"max_running_requests": 64, "speculative_num_draft_tokens": 16, "disable_radix_cache": True}
+    found = only(case("dflash-b16-oom-48gb-intermediate", arguments=told), "scratch-above-pool")
+    assert found.cause == (
+        "The speculative scratch takes 49.18 GiB, 5.4 times the KV pool (9.04 GiB) and 15.8 times the state pool "
+        "(3.12 GiB): (64 requests + 1) × 16 draft tokens × 48.05 MiB of state (as logged per slot)."
+    )
+    assert found.severity == "costly"
+    assert found.lost == pytest.approx(49.18 / (49.18 + 3.12 + 9.04), abs=1e-3)
+    untold = only(case("dflash-b16-oom-48gb-intermediate"), "scratch-above-pool")
+    assert "about 1,039 states of 48.05 MiB (as logged per slot)" in untold.cause
+
+
+def test_scratch_above_the_kv_of_a_capped_server_is_a_notice():
+    """9.00 + 0.18 = 9.18 GiB beside 1.51 + 1.51 = 3.02: (3 + 1) × 16 × 1.97 GiB / 14 = 144.09 MiB."""
+    found = only(of_path(RECORDS / "h200_story-6"), "scratch-above-pool")
+    assert found.severity == "notice"
+    assert "9.18 GiB, 3.0 times the KV pool (3.02 GiB)" in found.cause
+    assert "(3 requests + 1) × 16 draft tokens × 144.09 MiB of state" in found.cause
+
+
+def test_scratch_of_a_server_that_gives_what_was_asked_is_no_finding():
+    """11.47 GiB beside 5.32 GiB of KV: four requests were asked for, four run, and a whole context fits."""
+    assert ids(of_path(RECORDS / "0512_dflash_r4_exact")) == []
+
+
+def test_scratch_below_the_kv_pool_is_no_finding():
+    """6.75 + 0.05 GiB of scratch, 7.46 of KV."""
+    assert "scratch-above-pool" not in ids(of_path(RECORDS / "var_ratio09_r4"))
+
+
+def test_thousands_of_slots_for_a_few_requests():
+    """32 requests × 3 to 5 slots: 160 at most of 2,211. 25.28 GiB × 2,051 / 2,212 = 23.44 GiB, and a KV token takes
+    28.10 GiB / 19,644,177 = 1,536 B: 16,386,000 tokens.
+    """
+    found = only(case("nemotron3-nano-omni-4xgb10", arguments={"max_running_requests": 32}), "slots-beyond-use")
+    assert found.cause == (
+        "The state pool has 2,211 slots, of which 32 requests hold 160 (32 × 5 at most each). Only states of cached "
+        "prefixes can use the other 2,051: 23.44 GiB, the room of about 16,386,000 KV tokens."
+    )
+    assert (found.severity, found.lost) == ("notice", None)
+
+
+def test_more_slots_than_any_number_of_requests_can_hold():
+    """Nobody says how many requests run; the engine never runs more than 4,096 by itself: 20,480 slots at most."""
+    found = only(case("lfm2-700m-conv-only"), "slots-beyond-use")
+    assert "85,292 slots, of which even 4,096 requests, the most, hold 20,480 (4,096 × 5 at most each)" in found.cause
+    assert "the other 64,812: 3.71 GiB, the room of about 324,000 KV tokens" in found.cause
+
+
+STATE = "Mamba Cache is allocated. max_mamba_cache_size: {slots}, conv_state size: 0.10GB, ssm_state size: {ssm}GB"
+KV = "KV Cache is allocated. #tokens: {tokens}, K size: {size} GB, V size: {size} GB"
+
+
+def test_idle_slots_cost_where_tokens_are_short():
+    """40 slots for 2 × 5: three quarters of the 8.0 GiB of state beside 4.0 GiB of KV: 30 / 40 × 8 / 12 = 0.5."""
+    lines = (STATE.format(slots=40, ssm="7.90"), KV.format(tokens=65536, size="2.00"))
+    short = only(paste(*lines, arguments={"max_running_requests": 2, "context_length": 131072}), "slots-beyond-use")
+    assert (short.severity, short.lost) == ("costly", pytest.approx(0.5))
+    assert "the other 30: 5.85 GiB, the room of about 96,000 KV tokens" in short.cause
+    assert ids(paste(*lines, arguments={"max_running_requests": 2, "context_length": 65536})) == []
+    by_hand = {"max_running_requests": 2, "context_length": 131072, "max_total_tokens": 65536}
+    assert ids(paste(*lines, arguments=by_hand)) == ["context-above-pool"]
+
+
+def test_tokens_that_no_request_can_hold():
+    """48 requests × 16,384 = 786,432 of 2,618,868 tokens; 1,832,436 of them, 27.96 of 39.96 GiB, are never used."""
+    found = only(
+        case("hybrid-pdmux-48slots", arguments={"max_running_requests": 48, "disable_radix_cache": True}),
+        "tokens-beyond-use",
+    )
+    assert found.cause == (
+        "The KV pool has 2,618,868 tokens, 3.3 times what 48 requests of a whole context hold (48 × 16,384 = 786,432): "
+        "1,832,436 tokens (27.96 GiB) are never used, since there is no prefix cache."
+    )
+    assert found.severity == "notice"
+    with_cache = {"max_running_requests": 48, "disable_radix_cache": False}
+    assert ids(case("hybrid-pdmux-48slots", arguments=with_cache)) == []
+
+
+def test_draft_kv_above_the_targets():
+    """The target's 65,536 tokens take 2.00 GiB (32,768 B each), the draft's two pools 1.50 + 1.50 (24,576 B each)."""
+    load = "Load weight end. type={name}, dtype=torch.bfloat16, avail mem=60.00 GB, mem usage=5.00 GB."
+    lines = (
+        load.format(name="Qwen3ForCausalLM"),
+        load.format(name="LlamaForCausalLMEagle3"),
+        KV.format(tokens=65536, size="1.00"),
+        KV.format(tokens=65536, size="0.75"),
+    )
+    found = only(paste(*lines, KV.format(tokens=65536, size="0.75")), "draft-kv-above-target")
+    assert found.cause == (
+        "The draft's KV takes 3.00 GiB in 2 pools (24,576 B per token, 24,576 B per token), the target's 2.00 GiB: "
+        "49,152 B per token for the draft against 32,768 B per token for the target."
+    )
+    assert (found.severity, found.lost) == ("notice", pytest.approx(0.6))
+    assert ids(paste(*lines)) == []

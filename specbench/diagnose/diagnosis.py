@@ -40,6 +40,7 @@ from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
 from .rules_limits import capped, context_above_pool, token_limit
+from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
 from .rules_pressure import retraction
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_requests import overflow, requests_failed
@@ -56,6 +57,10 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     capped,
     context_above_pool,
     token_limit,
+    scratch_above_pool,
+    slots_beyond_use,
+    tokens_beyond_use,
+    draft_kv_above_target,
     queue_with_room,
     admission_delayed,
     retraction,

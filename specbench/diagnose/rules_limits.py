@@ -110,26 +110,34 @@ def _pool(case: Case) -> str:
 
 def context_above_pool(case: Case) -> tuple[Finding, ...]:
     """A context length that no request can use, because the pool is smaller."""
-    asked = _number(case, "context_len")
+    asked, told = _number(case, "context_len"), "context_length" in (case.log.server_args or {})
     context, tokens = case.pools.context_len or asked, case.pools.kv_tokens
     if context is None or not tokens or tokens >= context or not stands(case):
         return ()
-    inputs = case.pools.max_input_tokens
+    inputs, default = case.pools.max_input_tokens, "" if asked or not told else " (nobody asked for it)"
     shorter = "" if inputs is None else f"inputs must be shorter than {inputs:,} tokens, and "
     evidence = tuple(line for summary in case.log.resolved[:1] for line in case.line(summary.line))
     return (
         Finding(
             id="context-above-pool",
             cause=(
-                f"The context is {context:,} tokens{'' if asked else ' (nobody asked for it)'}, the KV pool only "
-                f"{tokens:,}{_by_hand(case, tokens)}: {shorter}outputs end early without a warning once a request has "
-                f"{tokens - 1:,} tokens, input and output together."
+                f"The context is {context:,} tokens{default}, the KV pool only "
+                f"{tokens:,}{_by_hand(case, tokens)}: {shorter}outputs end early without a warning once a request "
+                f"has {tokens - 1:,} tokens, input and output together."
             ),
-            severity=_severity(case, tokens, asked is not None or "context_length" not in (case.log.server_args or {})),
+            severity=_severity(case, tokens, asked is not None or not told),
             evidence=evidence or case.pool_lines()[-1:],
-            lost=1 - tokens / context,
+            lost=_lost(case, tokens, context),
         ),
     )
+
+
+def _lost(case: Case, tokens: int, context: int) -> float:
+    """The share of the context; where the load is known, of requests that fit the context and not the pool."""
+    if not case.requests:
+        return 1 - tokens / context
+    lengths = [request.input_tokens + request.max_new_tokens for request in case.requests]
+    return sum(tokens <= length <= context for length in lengths) / len(lengths)
 
 
 def _by_hand(case: Case, tokens: int) -> str:

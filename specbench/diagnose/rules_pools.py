@@ -1,0 +1,227 @@
+"""Rules about pools out of proportion: scratch above the pool that it serves, slots or tokens that nobody can use, a
+draft whose KV outgrows the target's.
+
+In: a case. Out: findings whose sizes are the log's own (per slot and per token: a pool's size by its count), so no
+prediction is needed to see them; remedies are predicted.
+"""
+
+from __future__ import annotations
+
+from ..engines.contract import RankPools
+from ..units import MIB, Quantity, counted, format_gib
+from .case import Case
+from .finding import Finding
+from .rules_limits import capped, context_above_pool, stands
+
+#: Slots that no request can hold are told from this many on, and from this multiple of what requests hold.
+_MANY_SLOTS, _MANY_TIMES = 1000, 4
+#: Of a server that is short of tokens even this multiple is worth a word.
+_SHORT_TIMES = 2
+#: No version runs more requests than this when none are asked for (_resolve_max_num_reqs: 2,048 to 4,096).
+_MOST_REQUESTS = 4096
+#: Most slots that a request ever holds (extra_buffer with overlap).
+_MOST_SLOTS_EACH = 5
+#: Tokens beyond what all requests can hold together are told from this multiple on.
+_MANY_TOKENS = 2
+
+
+def scratch_above_pool(case: Case) -> tuple[Finding, ...]:
+    """Speculative scratch that is larger than the pool of KV tokens, or of states where no KV is logged. It is no fault
+    of a server that gives what it was asked for: then it has its price, and the price was paid.
+    """
+    if _as_asked(case) or not (stands(case) or _out_of_memory(case)):
+        return ()
+    rank = max((one for one in case.pools.ranks if _scratch(one)), key=_scratch, default=None)
+    if rank is None:
+        return ()
+    scratch, state, kv = _scratch(rank), _state(rank), rank.kv
+    if scratch <= (state if kv is None else kv.bytes) or (kv is None and not state):
+        return ()
+    beside = [f"{scratch / kv.bytes:.1f} times the KV pool ({format_gib(kv.bytes)})"] if kv and kv.bytes else []
+    beside += [f"{scratch / state:.1f} times the state pool ({format_gib(state)})"] if state else []
+    costs = _out_of_memory(case) or _tokens_short(case)
+    return (
+        Finding(
+            id="scratch-above-pool",
+            cause=(
+                f"The speculative scratch takes {format_gib(scratch)}, {' and '.join(beside)}: "
+                f"{_scratch_arithmetic(case, rank)}."
+            ),
+            severity="costly" if costs else "notice",
+            evidence=case.line(rank.lines.get("scratch_ssm")),
+            lost=scratch / (scratch + state + (kv.bytes if kv else 0)) if costs else None,
+        ),
+    )
+
+
+def _scratch_arithmetic(case: Case, rank: RankPools) -> str:
+    """(64 requests + 1) × 16 draft tokens × 48.05 MiB; where the log does not tell both, how many states it holds."""
+    if rank.state_ssm is None or rank.scratch_ssm is None or rank.state_slots is None or rank.state_ssm.bytes == 0:
+        return "one state for each draft token of each request"
+    each = rank.state_ssm.bytes / (rank.state_slots + 1)
+    states = rank.scratch_ssm.bytes / each
+    size = f"{each / MIB:.2f} MiB"
+    requests, drafts = case.pools.running_requests or case.wanted_requests, _draft_tokens(case)
+    if requests and drafts and abs((requests + 1) * drafts / states - 1) < 0.02:
+        return f"({requests:,} requests + 1) × {drafts} draft tokens × {size} of state (as logged per slot)"
+    return (
+        f"about {round(states):,} states of {size} (as logged per slot), one for each draft token of each request, "
+        f"beside {counted(rank.state_slots, 'slot')}"
+    )
+
+
+def _draft_tokens(case: Case) -> int | None:
+    known = case.budget.details.get("draft_tokens") if case.budget is not None else None
+    if known is not None:
+        return known.point
+    asked = (case.log.server_args or {}).get("speculative_num_draft_tokens")
+    return asked if isinstance(asked, int) else None
+
+
+def slots_beyond_use(case: Case) -> tuple[Finding, ...]:
+    """Far more state slots than the running requests can hold: the default ratio knows nothing of the requests."""
+    rank = next((one for one in case.pools.ranks if one.role == "target" and one.state_slots is not None), None)
+    slots = case.pools.state_slots
+    if rank is None or not slots or not stands(case):
+        return ()
+    requests = case.pools.running_requests or case.wanted_requests
+    each = case.limit("slots_per_request") or _MOST_SLOTS_EACH
+    held = (requests or _MOST_REQUESTS) * each
+    short = _tokens_short(case)
+    if slots < held * (_SHORT_TIMES if short else _MANY_TIMES) or (slots - held < _MANY_SLOTS and not short):
+        return ()
+    who = f"{counted(requests, 'request')} hold" if requests else f"even {_MOST_REQUESTS:,} requests, the most, hold"
+    times = f"{requests or _MOST_REQUESTS:,} × {each}" + ("" if case.limit("slots_per_request") else " at most")
+    return (
+        Finding(
+            id="slots-beyond-use",
+            cause=(
+                f"The state pool has {slots:,} slots, of which {who} {held:,} ({times} each). Only states of cached "
+                f"prefixes can use the other {slots - held:,}{_worth(rank, slots - held)}.{_seen_used(case)}"
+            ),
+            severity="costly" if short else "notice",
+            evidence=case.line(rank.lines.get("state_slots")),
+            lost=(slots - held) / slots * _share_of_state(rank) if short else None,
+        ),
+    )
+
+
+def _worth(rank: RankPools, idle: int) -> str:
+    """', 23.43 GiB, the room of 16,379,000 KV tokens', by the sizes of the log."""
+    state = _state(rank)
+    if not state or rank.state_slots is None:
+        return ""
+    size = state * idle / (rank.state_slots + 1)
+    if rank.kv is None or not rank.kv_tokens or not rank.kv.bytes:
+        return f": {format_gib(size)}"
+    tokens = size / (rank.kv.bytes / rank.kv_tokens)
+    return f": {format_gib(size)}, the room of about {round(tokens, -3):,.0f} KV tokens"
+
+
+def _share_of_state(rank: RankPools) -> float:
+    state, kv = _state(rank), 0 if rank.kv is None else rank.kv.bytes
+    return state / (state + kv) if state else 0.0
+
+
+def _seen_used(case: Case) -> str:
+    known = [usage for usage in case.column("state_usage") if usage is not None]
+    return f" At most {max(known):.0%} of the slots were in use while it served." if known else ""
+
+
+def tokens_beyond_use(case: Case) -> tuple[Finding, ...]:
+    """More KV tokens than all requests can hold together, and no prefix cache that could use the rest."""
+    requests, context, tokens = case.pools.running_requests, case.pools.context_len, case.pools.kv_tokens
+    radix_off = (case.log.server_args or {}).get("disable_radix_cache") is True
+    if (
+        not (requests and context and tokens and radix_off and stands(case))
+        or tokens < requests * context * _MANY_TOKENS
+    ):
+        return ()
+    rank = next((one for one in case.pools.ranks if one.role == "target" and one.kv is not None), None)
+    most = requests * context
+    idle = tokens - most
+    size = "" if rank is None or rank.kv is None else f" ({format_gib(rank.kv.bytes * idle / tokens)})"
+    return (
+        Finding(
+            id="tokens-beyond-use",
+            cause=(
+                f"The KV pool has {tokens:,} tokens, {tokens / most:.1f} times what {counted(requests, 'request')} of "
+                f"a whole context hold ({requests} × {context:,} = {most:,}): {idle:,} tokens{size} are never used, "
+                "since there is no prefix cache."
+            ),
+            severity="notice",
+            evidence=case.pool_lines()[-1:],
+        ),
+    )
+
+
+def draft_kv_above_target(case: Case) -> tuple[Finding, ...]:
+    """A draft whose KV takes more than the target's: its layers cost more per token than the model that it helps."""
+    for draft in case.pools.ranks:
+        target = next((one for one in case.pools.ranks if (one.rank, one.role) == (draft.rank, "target")), None)
+        if draft.role != "draft" or draft.kv is None or target is None or target.kv is None:
+            continue
+        if draft.kv.bytes <= target.kv.bytes:
+            continue
+        pools = [pool for pool in case.log.kv_pools if (pool.rank, pool.role) == (draft.rank, "draft")]
+        each = [f"{_per_token(pool.kv, pool.tokens)}" for pool in pools]
+        several = f" in {len(pools)} pools ({', '.join(each[:8])})" if len(pools) > 1 else ""
+        return (
+            Finding(
+                id="draft-kv-above-target",
+                cause=(
+                    f"The draft's KV takes {format_gib(draft.kv.bytes)}{several}, the target's "
+                    f"{format_gib(target.kv.bytes)}: {_per_token(draft.kv, draft.kv_tokens)} for the draft against "
+                    f"{_per_token(target.kv, target.kv_tokens)} for the target."
+                ),
+                severity="costly" if _out_of_memory(case) or _tokens_short(case) else "notice",
+                evidence=tuple(line for pool in (target, draft) for line in case.line(pool.lines.get("kv"))),
+                lost=draft.kv.bytes / (draft.kv.bytes + target.kv.bytes),
+            ),
+        )
+    return ()
+
+
+def _per_token(size: Quantity | None, tokens: int | None) -> str:
+    if size is None or not tokens:
+        return "not logged"
+    return f"{size.bytes / tokens:,.0f} B per token"
+
+
+# ── what a server is short of ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _as_asked(case: Case) -> bool:
+    """As many requests at once as asked, and tokens for a whole context."""
+    asked, got = case.wanted_requests, case.pools.running_requests
+    context, tokens = case.pools.context_len, case.pools.kv_tokens
+    requests = asked is not None and got is not None and got >= asked
+    return requests and context is not None and tokens is not None and tokens >= context
+
+
+def _out_of_memory(case: Case) -> bool:
+    """Whether it ended for want of memory: sizes of its pools are the cause then, not a curiosity."""
+    if not case.log.failures:
+        return False
+    first = case.log.failures[0]
+    return first.kind == "cuda_oom" or "OutOfMemory" in (first.exception or "")
+
+
+def _tokens_short(case: Case) -> bool:
+    """Whether the server lacks KV tokens, and no limit that was asked for is the reason."""
+    if case.pools.requested.get("kv_tokens") == case.pools.kv_tokens is not None:
+        return False
+    found = (*context_above_pool(case), *capped(case))
+    return any(one.severity == "costly" and one.id in ("context-above-pool", "capped-by-kv-tokens") for one in found)
+
+
+def _scratch(rank: RankPools) -> int:
+    return _bytes(rank.scratch_ssm) + _bytes(rank.scratch_conv)
+
+
+def _state(rank: RankPools) -> int:
+    return _bytes(rank.state_ssm) + _bytes(rank.state_conv)
+
+
+def _bytes(size: Quantity | None) -> int:
+    return 0 if size is None else size.bytes
