@@ -295,9 +295,9 @@ def test_a_bare_log_tells_the_same_as_the_record():
     record, log = of_path(RECORDS / "0512_dflash_r8_exact"), of_path(RECORDS / "0512_dflash_r8_exact" / "server.log")
     assert [f.cause for f in log.findings] == [f.cause for f in record.findings]
     assert log.config is not None and log.config.model == "Qwen/Qwen3.6-27B"
-    assert log.version_range == ("0.5.11", "0.5.12")
+    assert (log.version, log.version_range) == ("0.5.12", ("0.5.12", "0.5.12"))
+    assert "engine version 0.5.12, by the names of its arguments: no other release has exactly these" in log.assumptions
     assert any("assumed" in text for text in log.assumptions)
-    assert (log.version, log.version_text) == (None, "0.5.11 to 0.5.12")
     assert (log.requested["running_requests"], log.resolved["kv_tokens"]) == (8, 11_893)
 
 

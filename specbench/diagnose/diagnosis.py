@@ -208,7 +208,7 @@ def _of_bare(log: ServerLog, label: str, source: str, told: Told) -> Diagnosis:
     pools = report(log)
     config, assumptions = config_of_log(log, pools, label, told)
     case = _case(config, log, pools, _status(log), (), bare=True)
-    assumptions = (*log.assumptions, *assumptions)
+    assumptions = (*log.assumptions, *log.version_from, *assumptions)
     found = _diagnosis(case, name=label, source=source, origin="recorded", assumptions=assumptions)
     return dataclasses.replace(found, ledgers=ledgers_of_log(case, told))
 

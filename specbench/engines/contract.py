@@ -170,6 +170,7 @@ class ServerLog:
     #: (file, physical line) by line number. Empty: one file, whose physical lines the numbers are.
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()  # how several files were put together, in sentences
+    version_from: tuple[str, ...] = ()  # what the version is known from, beside a text that names it, in sentences
 
     def at(self, number: int, text: str) -> Line:
         """A line of this log, by its number, as evidence."""

@@ -6,10 +6,9 @@ says so. Colours mean a term of memory (`palette.TERM_COLOURS`) or an algorithm 
 
 from __future__ import annotations
 
-from .curve import requests_curve
-from .grids import feasible, gib_buys
+from .grids import feasible, gib_buys, requests_curve
 from .latency import acceptance, latency_bars, latency_ecdf
-from .limits import asked_resolved_served
+from .limits import asked_resolved_served, limit_curve
 from .memory import memory_by_term, waterfall
 from .palette import rows_axes, theme
 from .timeline import gpu_memory, pool_usage, request_queue
@@ -22,6 +21,7 @@ __all__ = [
     "gpu_memory",
     "latency_bars",
     "latency_ecdf",
+    "limit_curve",
     "memory_by_term",
     "pool_usage",
     "request_queue",

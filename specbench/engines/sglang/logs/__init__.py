@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....errors import ConfigError
 from ....logtext import Source, as_text
-from ....versions import is_development
+from ....units import counted
+from ....versions import is_development, nearest_earlier
 from ...contract import Failure, Line, Notice, ServerLog
 from . import assemble, formats
+from .argument_names import Release, release_of
 from .batches import UNREAD_LIMIT
 from .benchmark_text import benchmark_notice
 from .evidence import Evidence
@@ -64,11 +66,12 @@ def read(source: Source, name: str | None = None, *, version: str | None = None)
 
     `name` is what the log is called in messages (its path, when not given). `version` is the engine's version when it
     is known otherwise (a record knows it): its wordings go first, and `seen["other_wording"]` counts the lines that
-    only other versions print. A bare log tells a range. OSError when a file cannot be read.
+    only other versions print. A bare log with its whole `server_args=` tells the release, another a range. OSError when
+    a file cannot be read.
     """
     found = alone(collect(source))
     label = name or (str(source) if isinstance(source, (str, Path)) else "log")
-    return _Understanding(found, version or found.version).log(label)
+    return _Understanding(found, version).log(label)
 
 
 def read_several(sources: Mapping[str, Source], name: str) -> ServerLog:
@@ -77,7 +80,7 @@ def read_several(sources: Mapping[str, Source], name: str) -> ServerLog:
     Their order does not matter. OSError when a file cannot be read.
     """
     found = together({label: collect(source) for label, source in sources.items()})
-    return _Understanding(found, found.version).log(name)
+    return _Understanding(found, None).log(name)
 
 
 def recognised(log: ServerLog) -> bool:
@@ -102,6 +105,11 @@ class _Understanding:
 
     def __init__(self, found: Found, version: str | None) -> None:
         self._found = found
+        self._arguments = arguments_of(found.arguments)
+        self._release: Release | None = None
+        if self._arguments is not None and version is None:
+            self._release = release_of(self._arguments, whole=self._arguments.whole)
+        version = version or (self._release.exact if self._release else None) or found.version
         self._said_version = version
         self._version = version if version and _has_wordings(version) else None
         self._records: list[Record] = []
@@ -175,7 +183,7 @@ class _Understanding:
     def log(self, source: str) -> ServerLog:
         found = self._found
         rows = assemble.placed(self._records)
-        args = arguments_of(found.arguments)
+        args = self._arguments
         args_line = found.arguments.line if found.arguments else None
         if found.arguments is not None:
             text = as_text(found.arguments.raw.partition(b"\n")[0])
@@ -213,7 +221,23 @@ class _Understanding:
             seen=self._counts(),
             places=found.places,
             assumptions=found.assumptions,
+            version_from=tuple(self._of_release()),
         )
+
+    def _of_release(self) -> Iterator[str]:
+        """Where the release is known from, when it is by the arguments' names; what speaks against it."""
+        told, release = self._found.version, self._release
+        if release is None:
+            return
+        if release.exact is not None:
+            yield f"engine version {release.exact}, by the names of its arguments: no other release has exactly these"
+            if told is not None and told != release.exact:
+                yield f"the text names version {told} beside them: the arguments' names count"
+        elif release.nearest is not None:
+            yield (
+                f"{counted(release.different, 'argument name')} differ from those of {release.nearest}, the most "
+                "similar release: a development build or a fork"
+            )
 
     def _survived(self, failure: Failure) -> bool:
         """An error that was caught and logged, after which the server became ready or went on serving."""
@@ -229,6 +253,11 @@ class _Understanding:
             dict_since = formats.EXAMINED[-1]
             before = formats.EXAMINED[-2]
             ranges.append((dict_since, None) if is_dict(as_text(arguments.raw[:64])) else (None, before))
+        if self._release is not None and self._release.exact is not None:
+            return self._release.exact, self._release.exact
+        if self._release is not None and self._release.fitting:
+            first, last = self._release.fitting[0], self._release.fitting[-1]
+            ranges.append((nearest_earlier(first, formats.EXAMINED), last))  # ranges of lines are in releases examined
         return formats.intersection(ranges)
 
     def _all_unread(self) -> tuple[Line, ...]:

@@ -34,6 +34,11 @@ class ServerArgs(Mapping[str, Any]):
             self._values = parse(self._text)
         return self._values
 
+    @property
+    def whole(self) -> bool:
+        """Whether the closing bracket came: nothing was cut off."""
+        return self._text.rstrip().endswith((")", "}"))
+
     def __getitem__(self, name: str) -> Any:
         return self._read()[name]
 
