@@ -13,6 +13,7 @@ from specbench import frames
 from specbench.budget.grid import predict_grid
 from specbench.budget.predict import predict
 from specbench.frames.columns import COLUMNS, build
+from specbench.frames.curves import around
 from specbench.judging.accounting import Card, ledgers
 from specbench.reading.latency import load_name
 from specbench.studies.study import Collection, Study, collect, siblings, study
@@ -50,7 +51,6 @@ def test_a_frame_has_exactly_the_declared_columns(capped: Study, refused: Study)
         "memory": frames.memory(studies),
         "limits": frames.limits(studies),
         "waterfall": frames.waterfall(capped),
-        "limit_curve": frames.limit_curve(capped.record.config, [4, 8]),
         "grid": frames.grid(predict_grid(capped.record.config, {"memory.max_running_requests": [4, 8]})),
         "requests": frames.requests(studies),
         "latency": frames.latency(studies),
@@ -216,11 +216,27 @@ def test_little_memory_is_unexplained(capped: Study) -> None:
 
 def test_the_curve_falls_off_where_the_story_does(refused: Study) -> None:
     free = refused.diagnosis.budgets["measured"].free
-    curve = frames.limit_curve(refused.record.config, [4, 8], free)
-    tokens = curve[curve["limit"] == "kv_tokens"].set_index("asked")
-    assert abs(tokens.loc[4, "predicted"] - 87034) <= 3  # logged by 0512_dflash_r4
-    assert abs(tokens.loc[8, "predicted"] - 11866) <= 3  # logged by this run
-    assert tokens["verdict"].tolist() == ["serves", "refused"]
+    curve = frames.requests_curve(refused.record.config, free=free)
+    points = curve[curve["bound"] == "point"].set_index("asked_requests")
+    assert list(points.index) == list(range(1, 17))  # up to twice the 8 that were asked
+    assert abs(points.loc[4, "kv_tokens"] - 87034) <= 3  # logged by 0512_dflash_r4
+    assert abs(points.loc[8, "kv_tokens"] - 11866) <= 3  # logged by this run
+    assert (points.loc[4, "verdict"], points.loc[8, "verdict"]) == ("serves", "refused")
+
+
+def test_the_curve_of_the_configuration_has_the_predicted_intervals() -> None:
+    config = study(RECORDS / "0512_dflash_r4").record.config
+    predicted = predict(config).limits["kv_tokens"].value
+    assert predicted is not None
+    at = frames.requests_curve(config).set_index(["asked_requests", "bound"]).loc[4]["kv_tokens"]
+    assert (at["low"], at["point"], at["high"]) == (predicted.low, predicted.point, predicted.high)
+
+
+def test_a_curve_of_many_requests_is_evenly_thinned() -> None:
+    assert around(8) == list(range(1, 17))
+    assert around(3) == list(range(1, 13))
+    many = around(1000)  # 2,000 in at most 400 steps: every fifth, and the 1,000 itself
+    assert (many[:3], 1000 in many, len(many)) == ([1, 6, 11], True, 401)
 
 
 def test_requests_leave_the_warm_up_out(capped: Study) -> None:

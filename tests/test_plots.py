@@ -178,69 +178,6 @@ def test_memory_by_term_stacks_per_run(ax: Axes) -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
 
 
-def curve() -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "asked": ints(4, 6, 8),
-            "limit": ["kv_tokens"] * 3,
-            "predicted": ints(87061, 49000, 11893),
-            "predicted_low": ints(87061, 49000, 11893),
-            "predicted_high": ints(87061, 49000, 11893),
-            "verdict": ["serves", "capped", "refused"],
-        }
-    )
-
-
-def test_limit_curve_is_hollow_and_crosses_out_what_is_refused(ax: Axes) -> None:
-    plots.limit_curve(curve(), "kv_tokens", ax=ax)
-    line, crosses = ax.lines[0], ax.lines[1]
-    assert list(line.get_xdata()) == [4, 6, 8]
-    assert list(line.get_ydata()) == [87061, 49000, 11893]
-    assert line.get_markerfacecolor() == "white"
-    assert (list(crosses.get_xdata()), crosses.get_marker()) == ([8], "x")
-    assert legend(ax) == ["predicted", "predicted: refused"]
-    assert ax.get_xlabel() == "running requests asked"
-    assert "predicted" in ax.get_ylabel()
-
-
-def test_limit_curve_draws_a_run_as_a_filled_point(ax: Axes) -> None:
-    observed = pd.DataFrame(
-        {"asked_requests": ints(4, 8), "kv_tokens": ints(87061, None), "origin": ["measured", "recorded"]}
-    )
-    plots.limit_curve(curve(), "kv_tokens", observed=observed, ax=ax)
-    point = ax.lines[-1]
-    assert (list(point.get_xdata()), list(point.get_ydata())) == ([4], [87061.0])
-    assert to_rgba(point.get_markerfacecolor()) == to_rgba(TERM_COLOURS["kv"])
-    assert legend(ax) == ["predicted", "predicted: refused", "resolved (measured)"]
-
-
-@pytest.mark.parametrize(("served", "marked"), [(17, True), (20, False), (0, True), (None, False)])
-def test_what_was_served_has_a_mark_where_it_is_not_what_was_resolved(
-    served: int | None, marked: bool, ax: Axes
-) -> None:
-    observed = pd.DataFrame(
-        {
-            "asked_requests": ints(32),
-            "resolved_requests": ints(20),
-            "served_requests": ints(served),
-            "origin": ["recorded"],
-        }
-    )
-    plots.limit_curve(curve().assign(limit="running_requests"), "running_requests", observed=observed, ax=ax)
-    diamonds = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines if line.get_marker() == "D"]
-    assert diamonds == ([([32], [served])] if marked else [])
-    assert ("served (recorded)" in legend(ax)) == marked
-    assert "resolved (recorded)" in legend(ax)
-
-
-def test_a_curve_of_tokens_has_no_mark_for_served_requests(ax: Axes) -> None:
-    observed = pd.DataFrame(
-        {"asked_requests": ints(4), "kv_tokens": ints(87061), "served_requests": ints(2), "origin": ["recorded"]}
-    )
-    plots.limit_curve(curve(), "kv_tokens", observed=observed, ax=ax)
-    assert [line.get_marker() for line in ax.lines if line.get_marker() == "D"] == []
-
-
 def run_rows() -> pd.DataFrame:
     return pd.DataFrame(
         {
@@ -316,12 +253,11 @@ def test_legends_lie_above_the_data(ax: Axes) -> None:
         axes.figure.canvas.draw()
         return axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1 - 1
 
-    _, panels = plt.subplots(1, 4)
+    _, panels = plt.subplots(1, 3)
     plots.request_queue(timeline_rows(), asked=8, ax=panels[0])
     plots.pool_usage(timeline_rows(), ax=panels[1])
     plots.latency_ecdf(request_rows(), "ttft_s", ax=panels[2])
-    plots.limit_curve(curve(), "kv_tokens", ax=panels[3])
-    assert [lies_above(panel) for panel in panels] == [True] * 4
+    assert [lies_above(panel) for panel in panels] == [True] * 3
 
 
 def latency_rows() -> pd.DataFrame:

@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 
 from specbench import plots
+from specbench.plots.palette import TERM_COLOURS
 from specbench.units import GIB
 
 
@@ -37,6 +39,7 @@ def rows() -> pd.DataFrame:
     return pd.DataFrame(
         {
             "setting": texts(*["TP1"] * 4, *["TP2"] * 4),
+            "bound": texts(*["point"] * 8),
             "asked_requests": ints(1, 2, 3, 4, 1, 2, 3, 4),
             "state_slots": ints(20, 10, 2, 0, 90, 80, 70, 60),
             "kv_tokens": ints(1_000, 800, None, None, 4_000, 3_800, 3_600, 3_400),
@@ -69,7 +72,8 @@ def test_requests_curve_ends_where_no_server_starts(rows: pd.DataFrame, ax: Axes
     assert line(ax, 1) == ([3, 4], [0, 0])  # crosses on the axis
     assert ax.lines[1].get_marker() == "x"
     assert line(ax, 2) == ([2], [10])  # you are here
-    assert legend(ax) == ["TP1", "TP2", "does not start", "asked here: 2"]
+    told = ["TP1: serves 1, capped 2, refused from 3", "TP2: serves 1 to 4"]
+    assert legend(ax) == [*told, "does not start", "asked here: 2"]
     assert ax.get_ylabel() == "state slots, predicted"
     assert {one.get_markerfacecolor() for one in ax.lines if one.get_marker() == "o"} == {"white", "none"}  # hollow
 
@@ -78,6 +82,70 @@ def test_requests_curve_shows_what_was_asked(rows: pd.DataFrame, ax: Axes) -> No
     plots.requests_curve(rows, "running_requests", ax=ax)
     assert "as asked" in legend(ax)
     assert ([1, 2, 3, 4], [1, 2, 3, 4]) in [line(ax, number) for number in range(len(ax.lines))]
+
+
+def one_line(rows: pd.DataFrame) -> pd.DataFrame:
+    """TP1 alone: serves 1, capped at 2, refused from 3."""
+    return rows[rows["setting"] == "TP1"].assign(setting="")
+
+
+def run_row(**values: Any) -> pd.DataFrame:
+    row = {"asked_requests": 2, "resolved_requests": 1, "served_requests": 1, "state_slots": 10, "kv_tokens": 800}
+    known = {name: ints(values.get(name, value)) for name, value in row.items()}
+    return pd.DataFrame({**known, "outcome": texts(values.get("outcome", "capped")), "origin": texts("recorded")})
+
+
+def words(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+@pytest.mark.parametrize(
+    ("figure", "resolved", "colour"),
+    [("running_requests", 1, "weights"), ("state_slots", 10, "state_ssm"), ("kv_tokens", 800, "kv")],
+)
+def test_a_run_is_on_the_curve_where_it_is(
+    rows: pd.DataFrame, ax: Axes, figure: str, resolved: int, colour: Any
+) -> None:
+    plots.requests_curve(one_line(rows), figure, run=run_row(), ax=ax)
+    point = next(one for one in ax.lines if one.get_marker() == "o" and one.get_markersize() == 8)
+    assert (list(point.get_xdata()), list(point.get_ydata())) == ([2], [resolved])
+    assert to_rgba(point.get_markerfacecolor()) == to_rgba(TERM_COLOURS[colour])
+    assert words(ax) == ["capped 2", "refused from 3", "you are here"]
+    assert {"predicted", "does not start", "asked here: 2", "resolved (recorded)"} <= set(legend(ax))
+
+
+def test_a_refused_run_is_on_the_axis(rows: pd.DataFrame, ax: Axes) -> None:
+    run = run_row(asked_requests=4, resolved_requests=None, served_requests=None, outcome="refused")
+    plots.requests_curve(one_line(rows), "state_slots", run=run, ax=ax)
+    assert words(ax)[-1] == "you are here: refused"
+    assert ax.texts[-1].xy == (4, 0.0)  # the 10 slots that it logged before are none that it serves with
+    assert "resolved (recorded)" not in legend(ax)
+
+
+@pytest.mark.parametrize(("served", "marked"), [(17, True), (20, False), (0, True), (None, False)])
+def test_what_was_served_has_a_mark_where_it_is_not_what_was_resolved(
+    rows: pd.DataFrame, ax: Axes, served: int | None, marked: bool
+) -> None:
+    run = run_row(asked_requests=32, resolved_requests=20, served_requests=served)
+    plots.requests_curve(one_line(rows), "running_requests", run=run, ax=ax)
+    diamonds = [line(ax, number) for number, one in enumerate(ax.lines) if one.get_marker() == "D"]
+    assert diamonds == ([([32], [served])] if marked else [])
+    assert ("served (recorded)" in legend(ax)) == marked
+    ax.clear()
+    plots.requests_curve(one_line(rows), "kv_tokens", run=run, ax=ax)
+    assert [one for one in ax.lines if one.get_marker() == "D"] == []  # requests are no tokens
+
+
+def test_the_ends_of_the_predicted_interval_are_a_band(rows: pd.DataFrame, ax: Axes) -> None:
+    points = one_line(rows)
+    low = points.assign(bound="low", state_slots=ints(18, 8, 0, 0))
+    high = points.assign(bound="high", state_slots=ints(22, 12, 4, 0))
+    plots.requests_curve(pd.concat([points, low, high]), "state_slots", ax=ax)
+    assert "range of the prediction" in legend(ax)
+    (band,) = [one for one in ax.collections if len(one.get_paths()) == 1]
+    corners = {tuple(corner) for corner in np.asarray(band.get_paths()[0].vertices, float)}
+    assert {(1, 18), (1, 22), (2, 8), (2, 12)} <= corners
+    assert line(ax, 0)[1][:2] == [20, 10]  # the line is the likely figure
 
 
 def test_settings_far_apart_are_drawn_on_a_logarithmic_axis(rows: pd.DataFrame, ax: Axes) -> None:

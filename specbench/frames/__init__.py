@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .columns import COLUMNS, Column
+from .curves import requests_curve, requests_curve_of
 from .grids import gib_curve, grid, knobs, what_fits
-from .memory import limit_curve, limit_curve_of, limits, memory, predicted_waterfall, runs, waterfall
+from .memory import limits, memory, predicted_waterfall, runs, waterfall
 from .plans import asked_here, plan_curve, plan_region, wished_here
 from .serving import gpu, latency, requests, timeline
 
@@ -17,14 +18,14 @@ __all__ = [
     "grid",
     "knobs",
     "latency",
-    "limit_curve",
-    "limit_curve_of",
     "limits",
     "memory",
     "plan_curve",
     "plan_region",
     "predicted_waterfall",
     "requests",
+    "requests_curve",
+    "requests_curve_of",
     "runs",
     "timeline",
     "waterfall",

@@ -98,16 +98,9 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("place", "string", "", "card or host: whose memory it is; in every row"),
         ("rank", "string", "", "the rank that the observed figures are of; empty where there is one; in every row"),
     ),
-    "limit_curve": _columns(
-        ("asked", "Int64", "requests", "max_running_requests"),
-        ("limit", "string", "", "a limit (terms.LIMITS)"),
-        ("predicted", "Int64", "count", "point of the prediction; NA when refused"),
-        ("predicted_low", "Int64", "count", "lower end of its interval"),
-        ("predicted_high", "Int64", "count", "upper end of its interval"),
-        ("verdict", "string", "", "serves, capped or refused"),
-    ),
     "grid": _columns(
         ("setting", "string", "", "what varies, in words; not what is drawn along an axis (requests, context, memory)"),
+        ("bound", "string", "", "point; low and high: the ends of the predicted interval, of some points of a curve"),
         ("version", "string", "", "SGLang version"),
         ("gpu", "string", "", "row of the GPU table"),
         ("tp_size", "Int64", "ranks", "tensor parallel size"),

@@ -105,7 +105,7 @@ def _with_more(config: RunConfig, steps: Sequence[int] | None) -> Grid:
 
 def _frame(name: str, found: Grid) -> pd.DataFrame:
     shape = found.shape
-    columns: dict[str, Any] = {"setting": _settings(name, found)}
+    columns: dict[str, Any] = {"setting": _settings(name, found), "bound": ["point"] * found.size}
     for column, key in _KEYS.items():
         columns[column] = _of_key(found, key)
     columns["pre_bytes"] = _of_key(found, FREE[0])

@@ -1,36 +1,33 @@
-"""Frames of memory and limits: runs, terms, limits, the waterfall of one run, the limit curve of a configuration."""
+"""Frames of memory and limits: runs, terms, limits, the waterfall of one run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 
-from ..budget.predict import predict
-from ..budget_types import FreeMemory, MemoryBudget
+from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..diagnose.types import Diagnosis
-from ..errors import SpecbenchError
-from ..judging.judge import as_resolved, passed
+from ..judging.judge import passed
 from ..studies.seen import Seen
-from ..studies.study import Study
 from ..studies.waterfall import Step, predicted_steps, steps
 from ..terms import Limit
 from .columns import build
 
 
-def runs(studies: Iterable[Study]) -> pd.DataFrame:
+def runs(studies: Iterable[Seen]) -> pd.DataFrame:
     """One row per run."""
     return build("runs", (_run(study) for study in studies))
 
 
-def memory(studies: Iterable[Study]) -> pd.DataFrame:
+def memory(studies: Iterable[Seen]) -> pd.DataFrame:
     """One row per run, rank, term and basis."""
     return build("memory", _joined(studies, "bytes", "term"))
 
 
-def limits(studies: Iterable[Study]) -> pd.DataFrame:
+def limits(studies: Iterable[Seen]) -> pd.DataFrame:
     """One row per run, rank, limit and basis."""
     return build("limits", _joined(studies, "count", "limit"))
 
@@ -64,38 +61,8 @@ def _waterfall(found: Iterable[Step]) -> pd.DataFrame:
     return build("waterfall", rows)
 
 
-def limit_curve(
-    config: RunConfig,
-    asked: Sequence[int] = tuple(range(1, 13)),
-    free: FreeMemory | None = None,
-    passed_fraction: float | None = None,
-) -> pd.DataFrame:
-    """What `predict` says for each number of requests asked, everything else unchanged.
-
-    `free`: the free memory that a run measured; not given: from the GPU table. `passed_fraction`: of a run that
-    emulates a smaller card.
-    """
-    return build("limit_curve", _curve(config, asked, free, passed_fraction))
-
-
-def limit_curve_of(study: Study) -> pd.DataFrame:
-    """The curve of a run's configuration, with the free memory that the run itself logged where it did."""
-    budget = study.diagnosis.budgets.get(study.basis)
-    free = budget.free if budget is not None and study.basis == "measured" else None
-    config = as_resolved(study.record.config, study.diagnosis.pools)
-    told = passed(config, study.diagnosis.pools)
-    return limit_curve(config, _around(study.asked or study.resolved or 1), free, told)
-
-
-def _around(asked: int) -> list[int]:
-    """From 1 to well beyond what was asked, at most a dozen points, what was asked among them."""
-    last = max(12, asked + asked // 2)
-    step = max(1, last // 12)
-    return sorted({1, asked, *range(step, last + 1, step)})
-
-
-def _run(study: Study) -> dict[str, Any]:
-    config, found = study.record.config, study.diagnosis
+def _run(study: Seen) -> dict[str, Any]:
+    config, found = study.config, study.diagnosis
     budget = found.budgets.get(study.basis)
 
     def predicted(limit: Limit) -> int | None:
@@ -104,18 +71,8 @@ def _run(study: Study) -> dict[str, Any]:
 
     return {
         "run": study.name,
-        "version": config.engine.version,
-        "model": config.model,
-        "gpu": config.gpu.name,
-        "emulate": config.gpu.emulate,
-        "tp_size": config.parallel.tp_size,
-        "algorithm": config.speculative.algorithm,
-        "num_draft_tokens": config.speculative.num_draft_tokens,
-        "mem_fraction_static": config.memory.mem_fraction_static,
-        "passed_fraction": passed(config, found.pools),
-        "mamba_full_memory_ratio": config.memory.mamba_full_memory_ratio,
-        "disable_radix_cache": config.memory.disable_radix_cache,
-        "origin": study.record.origin,
+        **_asked(config, found),
+        "origin": study.origin,
         "status": found.status,
         "outcome": study.outcome,
         "asked_requests": study.asked,
@@ -133,7 +90,34 @@ def _run(study: Study) -> dict[str, Any]:
     }
 
 
-def _joined(studies: Iterable[Study], unit: str, key: str) -> Iterator[dict[str, Any]]:
+def _asked(config: RunConfig | None, found: Diagnosis) -> dict[str, Any]:
+    """What the run was asked; of a log of which too little is known, only what it says itself."""
+    if config is None:
+        names = ("gpu", "emulate", "tp_size", "algorithm", "num_draft_tokens", "passed_fraction")
+        arguments = found.log.server_args or {}
+        model = arguments.get("model_path")
+        return {
+            **dict.fromkeys((*names, "mamba_full_memory_ratio", "disable_radix_cache")),
+            "version": found.version,
+            "model": None if model is None else str(model),
+            "mem_fraction_static": found.requested.get("mem_fraction_static"),
+        }
+    return {
+        "version": config.engine.version,
+        "model": config.model,
+        "gpu": config.gpu.name,
+        "emulate": config.gpu.emulate,
+        "tp_size": config.parallel.tp_size,
+        "algorithm": config.speculative.algorithm,
+        "num_draft_tokens": config.speculative.num_draft_tokens,
+        "mem_fraction_static": config.memory.mem_fraction_static,
+        "passed_fraction": passed(config, found.pools),
+        "mamba_full_memory_ratio": config.memory.mamba_full_memory_ratio,
+        "disable_radix_cache": config.memory.disable_radix_cache,
+    }
+
+
+def _joined(studies: Iterable[Seen], unit: str, key: str) -> Iterator[dict[str, Any]]:
     for study in studies:
         for row in study.diagnosis.reconciliation.rows:
             if row.unit != unit:
@@ -151,27 +135,5 @@ def _joined(studies: Iterable[Study], unit: str, key: str) -> Iterator[dict[str,
                 "tolerance": row.tolerance,
                 "delta": row.delta,
                 "verdict": row.verdict,
-                "origin": study.record.origin,
-            }
-
-
-def _curve(
-    config: RunConfig, asked: Sequence[int], free: FreeMemory | None, passed_fraction: float | None
-) -> Iterator[dict[str, Any]]:
-    for count in asked:
-        try:
-            budget = predict(
-                config.replace({"memory.max_running_requests": count}), free=free, passed_fraction=passed_fraction
-            )
-        except SpecbenchError:
-            continue  # this many cannot be asked for at all: no point on the curve
-        for limit, prediction in budget.limits.items():
-            value = prediction.value
-            yield {
-                "asked": count,
-                "limit": limit,
-                "predicted": value.point if value else None,
-                "predicted_low": value.low if value else None,
-                "predicted_high": value.high if value else None,
-                "verdict": budget.verdict,
+                "origin": study.origin,
             }

@@ -6,9 +6,10 @@ says so. Colours mean a term of memory (`palette.TERM_COLOURS`) or an algorithm 
 
 from __future__ import annotations
 
-from .grids import feasible, gib_buys, requests_curve
+from .curve import requests_curve
+from .grids import feasible, gib_buys
 from .latency import acceptance, latency_bars, latency_ecdf
-from .limits import asked_resolved_served, limit_curve
+from .limits import asked_resolved_served
 from .memory import memory_by_term, waterfall
 from .palette import rows_axes, theme
 from .timeline import gpu_memory, pool_usage, request_queue
@@ -21,7 +22,6 @@ __all__ = [
     "gpu_memory",
     "latency_bars",
     "latency_ecdf",
-    "limit_curve",
     "memory_by_term",
     "pool_usage",
     "request_queue",

@@ -1,13 +1,10 @@
-"""Tables of predictions as pictures: the cliff, what fits together, what more memory buys.
+"""Tables of predictions as pictures: what fits together, what more memory buys.
 
 Frames are `frames.grid`'s and `frames.gib_curve`'s. All of it is predicted: hollow points, and the words say so. A line
 is a setting (a version, a number of ranks, an algorithm); colour and dashes tell settings apart, and mean no more.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,96 +17,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..units import GIB
-from .palette import INK, LINE_COLOURS, LINE_STYLES, MUTED, legend_above, marker, note, title_pad
+from .palette import INK, MUTED, marker, note
+from .settings import FIGURE_NAMES, here_line, plain, settings, titled
 
-_NAMES = {
-    "state_slots": "state slots",
-    "kv_tokens": "KV tokens",
-    "running_requests": "running requests",
-}
-#: As many points as can be told apart have marks.
-_MARKED = 24
-#: Figures that differ by more than this between settings are drawn on a logarithmic axis.
-_WIDE = 30.0
 _FILL = 0.12
 #: Areas that lie on each other and can still be told apart.
 _FEW = 4
-#: Of a legend: a letter, and the mark with its space. Inches.
-_LETTER, _HANDLE = 0.065, 0.5
-
-
-def requests_curve(
-    rows: pd.DataFrame, figure: str = "state_slots", *, here: int | None = None, ax: Axes | None = None
-) -> Axes:
-    """One figure over the requests asked, a line per setting: where more requests give less, and where none start.
-
-    `rows`: `frames.grid`, columns `setting, asked_requests, verdict` and the figure's own (`state_slots`, `kv_tokens`,
-    `running_requests`). `here`: the requests that the configuration asks for. A refused point is a cross on the axis.
-    """
-    ax = ax or plt.gca()
-    known = rows[rows["asked_requests"].notna()]
-    if known.empty or not known[figure].notna().any():
-        # A server that starts has its figures: one without slots has a model without state.
-        stateless = figure == "state_slots" and known["verdict"].isin(["serves", "capped"]).any()
-        return note(ax, f"{_NAMES[figure]}: {'none, the model keeps no state' if stateless else 'not predicted'}")
-    handles: list[Artist] = []
-    refused_somewhere = False
-    values = known.loc[known["verdict"] != "refused", figure].dropna().astype(float)
-    wide = not values.empty and values.max() > _WIDE * max(values.min(), 1.0)
-    for colour, style, setting, mine in _settings(known):
-        mine = mine.sort_values("asked_requests")
-        asked = mine["asked_requests"].astype(float)
-        stands = mine["verdict"].isin(["serves", "capped"])
-        drawn = mine[figure].astype("Float64").where(stands).astype(float)
-        marks = "o" if len(mine) <= _MARKED else None
-        ax.plot(
-            asked,
-            drawn,
-            color=colour,
-            linestyle=style,
-            linewidth=1.4,
-            marker=marks,
-            markersize=4.5,
-            markerfacecolor="white",
-        )
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=colour,
-                linestyle=style,
-                marker=marks,
-                markersize=4.5,
-                markerfacecolor="white",
-                label=setting or "predicted",
-            )
-        )
-        refused_somewhere = (
-            _crosses(ax, asked[(mine["verdict"] == "refused").astype(bool)], colour) or refused_somewhere
-        )
-        at = mine[(mine["asked_requests"] == here) & stands & mine[figure].notna()]
-        if here is not None and len(at):
-            ax.plot(
-                [here], at[figure].astype(float), "o", markersize=10, markerfacecolor="none", markeredgecolor=colour
-            )
-    if refused_somewhere:
-        handles.append(Line2D([], [], linestyle="none", marker="x", color=MUTED, label="does not start"))
-    if figure == "running_requests":
-        asked_all = np.sort(known["asked_requests"].astype(float).unique())
-        ax.plot(asked_all, asked_all, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
-        handles.append(Line2D([], [], color=MUTED, linewidth=0.8, linestyle=":", label="as asked"))
-    if wide:
-        ax.set_yscale("log")
-    else:
-        ax.set_ylim(0, ax.get_ylim()[1] * 1.05)
-    if here is not None:
-        handles.append(_here(ax, here, f"asked here: {here:,}"))
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.yaxis.set_major_formatter(FuncFormatter(_plain))
-    ax.set_xlabel("requests asked (max_running_requests)")
-    ax.set_ylabel(f"{_NAMES[figure]}, predicted")
-    _titled(ax, f"{_NAMES[figure][0].upper()}{_NAMES[figure][1:]} over the requests asked", handles)
-    return ax
 
 
 def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None = None, ax: Axes | None = None) -> Axes:
@@ -129,7 +42,7 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None =
     handles: list[Artist] = []
     doubtful = False
     fill = _FILL if known["setting"].nunique() <= _FEW else _FILL / 2
-    for colour, style, setting, mine in _settings(known):
+    for colour, style, setting, mine in settings(known):
         mine = mine.sort_values("asked_requests")
         asked = mine["asked_requests"].to_numpy(float)
         longest = np.minimum(
@@ -186,10 +99,10 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None =
         )
         handles.append(marker("D", f"asked here: {at[0]:,} of {at[1]:,}", solid=False, colour=INK))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.yaxis.set_major_formatter(FuncFormatter(_plain))
+    ax.yaxis.set_major_formatter(FuncFormatter(plain))
     ax.set_xlabel("requests that run at once")
     ax.set_ylabel("tokens of context for each, predicted")
-    _titled(ax, "What fits: requests at once, and the context of each", handles)
+    titled(ax, "What fits: requests at once, and the context of each", handles)
     return ax
 
 
@@ -204,9 +117,9 @@ def gib_buys(
     ax = ax or plt.gca()
     known = rows[rows["pre_bytes"].notna()]
     if known.empty or not known[figure].notna().any():
-        return note(ax, f"{_NAMES[figure]}: not predicted")
+        return note(ax, f"{FIGURE_NAMES[figure]}: not predicted")
     handles: list[Artist] = []
-    for colour, style, setting, mine in _settings(known):
+    for colour, style, setting, mine in settings(known):
         mine = mine.sort_values("pre_bytes")
         gib = mine["pre_bytes"].to_numpy(float) / GIB
         drawn = (
@@ -230,19 +143,12 @@ def gib_buys(
         handles.append(Line2D([], [], color=colour, linestyle=style, label=f"{setting or 'predicted'}{each}"))
     ax.set_ylim(0, max(ax.get_ylim()[1] * 1.05, 1.0))
     if here_bytes is not None:
-        handles.append(_here(ax, here_bytes / GIB, f"this card: {here_bytes / GIB:,.1f} GiB"))
-    ax.yaxis.set_major_formatter(FuncFormatter(_plain))
+        handles.append(here_line(ax, here_bytes / GIB, f"this card: {here_bytes / GIB:,.1f} GiB"))
+    ax.yaxis.set_major_formatter(FuncFormatter(plain))
     ax.set_xlabel("GiB free before loading, on each card")
-    ax.set_ylabel(f"{_NAMES[figure]}, predicted")
-    _titled(ax, f"What a GiB buys: {_NAMES[figure]}", handles)
+    ax.set_ylabel(f"{FIGURE_NAMES[figure]}, predicted")
+    titled(ax, f"What a GiB buys: {FIGURE_NAMES[figure]}", handles)
     return ax
-
-
-def _settings(rows: pd.DataFrame) -> Iterator[tuple[str, Any, str, pd.DataFrame]]:
-    """(colour, dashes, name, rows) of each setting, in their order."""
-    for number, setting in enumerate(dict.fromkeys(rows["setting"])):
-        colour, style = LINE_COLOURS[number % len(LINE_COLOURS)], LINE_STYLES[number % len(LINE_STYLES)]
-        yield colour, style, str(setting), rows[rows["setting"] == setting]
 
 
 def _each(gib: np.ndarray, figure: np.ndarray) -> str:
@@ -260,18 +166,6 @@ def _three(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _crosses(ax: Axes, refused: pd.Series, colour: str) -> bool:
-    """On the axis, where there is no figure; of many that follow each other the first and the last. True: some."""
-    at = refused.to_numpy(float)
-    if not len(at):
-        return False
-    if len(at) > _MARKED:
-        ax.plot(at, np.zeros(len(at)), color=colour, linewidth=1, clip_on=False, transform=ax.get_xaxis_transform())
-        at = at[[0, -1]]
-    ax.plot(at, np.zeros(len(at)), "x", color=colour, markersize=6, clip_on=False, transform=ax.get_xaxis_transform())
-    return True
-
-
 def _steps(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each value as wide as its number of requests: from half below to half above."""
     return np.stack([at - 0.5, at + 0.5], axis=1).reshape(-1), np.repeat(values, 2)
@@ -279,20 +173,3 @@ def _steps(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _holds(asked: np.ndarray, longest: np.ndarray, here: tuple[int, int]) -> bool:
     return bool(np.any((asked == here[0]) & (longest >= here[1])))
-
-
-def _here(ax: Axes, at: float, label: str) -> Artist:
-    ax.axvline(at, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
-    return Line2D([], [], color=INK, linewidth=0.9, linestyle=(0, (1, 2)), label=label)
-
-
-def _titled(ax: Axes, title: str, handles: list[Artist]) -> None:
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    width = ax.get_window_extent().width / ax.figure.dpi  # inches
-    columns = 2 if 2 * (longest * _LETTER + _HANDLE) <= width else 1
-    legend_above(ax, handles, columns=columns)
-    ax.set_title(title, pad=title_pad(-(-len(handles) // columns)))
-
-
-def _plain(value: float, _: int) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"

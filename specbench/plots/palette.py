@@ -65,6 +65,9 @@ STATUS_COLOURS: Mapping[str, str] = {
     "timed_out": "#A0307A",
 }
 
+#: Of words that stand in a stretch of that colour: dark enough to be read on it.
+WORD_COLOURS: Mapping[str, str] = {"capped": "#8a5a00", "refused": "#a63f00"}
+
 
 def algorithm_colour(algorithm: str) -> str:
     """The colour of a speculative algorithm; names without a colour of their own share one."""
