@@ -29,11 +29,11 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "0512_dflash_r8_nograph": ("refused", ("refused-state-pool",)),
     "0512_nospec_r8": ("served", ()),
     "cal_0512_dflash_r1": ("served", ()),
-    "dflash_r4": ("served", ("capped-by-state-slots", "queue-with-room")),
-    "dflash_r8": ("served", ("capped-by-state-slots", "queue-with-room")),
+    "dflash_r4": ("served", ("capped-by-state-slots", "slots-idle-while-queueing")),
+    "dflash_r8": ("served", ("capped-by-state-slots", "slots-idle-while-queueing")),
     "dflash_r8_full": ("served", ("capped-by-state-slots",)),
-    "dflash_r8_full_sim": ("served", ("capped-by-state-slots", "queue-with-room")),
-    "h200-tp2_dflash-32": ("served", ("capped-by-state-slots", "queue-with-room", "slow-first-request")),
+    "dflash_r8_full_sim": ("served", ("capped-by-state-slots", "slots-idle-while-queueing")),
+    "h200-tp2_dflash-32": ("served", ("capped-by-state-slots", "slots-idle-while-queueing", "slow-first-request")),
     "h200-tp2_dflash-32-full-card": ("served", ("capped-by-state-slots", "admission-delayed", "slow-first-request")),
     "h200-tp2_dflash-4": ("served", ("queue-with-room",)),
     "h200-tp2_dflash-8": ("served", ("queue-with-room", "slow-first-request")),
@@ -46,10 +46,10 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "h200-tp2_story-4": ("served", ("queue-with-room", "slow-first-request")),
     "h200-tp2_story-8": ("served", ("queue-with-room", "slow-first-request")),
     "h200-tp2_story-8-full-card": ("served", ("queue-with-room", "slow-first-request")),
-    "h200_dflash-4": ("served", ("capped-by-state-slots", "queue-with-room")),
+    "h200_dflash-4": ("served", ("capped-by-state-slots", "slots-idle-while-queueing")),
     "h200_dflash-4-20-slots": ("served", ("slow-first-request",)),
     "h200_dflash-4-no-radix": ("served", ("slow-first-request",)),
-    "h200_dflash-8": ("served", ("capped-by-state-slots", "queue-with-room")),
+    "h200_dflash-8": ("served", ("capped-by-state-slots", "slots-idle-while-queueing")),
     "h200_dflash-8-full-card": ("served", ("capped-by-state-slots", "slow-first-request")),
     "h200_dflash-8-full-card-40-slots": ("served", ("slow-first-request",)),
     "h200_nextn-4-full-card": ("crashed", ("crashed-serving",)),
@@ -59,7 +59,7 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "h200_story-4": ("served", ()),
     "h200_story-6": (
         "served",
-        ("capped-by-state-slots", "queue-with-room", "scratch-above-pool", "slow-first-request"),
+        ("capped-by-state-slots", "slots-idle-while-queueing", "scratch-above-pool", "slow-first-request"),
     ),
     "h200_story-8": ("refused", ("refused-state-pool",)),
     "h200_too-long": ("served", ("context-overflow", "pool-overflow", "context-above-pool")),
@@ -161,7 +161,7 @@ def test_the_silent_cap_is_explained_with_its_arithmetic():
     capped, queue = of_path(RECORDS / "dflash_r8").findings
     assert "8 requests asked, 1 can run at once" in capped.cause and "8 slots // 5 per request = 1" in capped.cause
     assert "reduced from the requested 8 to 1" in capped.evidence[0].text
-    assert queue.cause.startswith("Up to 7 requests wait while 1 run")
+    assert queue.cause.startswith("Up to 7 requests wait while 1 runs, 4 of 8 state slots are idle")
 
 
 #: Asked and granted: 8 (or 4) at once, and more clients. Of a DFLASH server with 47 slots at 5 per request 9 fit.
@@ -208,7 +208,7 @@ def test_a_queue_where_memory_allows_no_more_says_what_would_limit(tmp_path):
 
 
 def test_a_queue_below_what_was_asked_stays_a_cost():
-    (queue,) = [one for one in of_path(RECORDS / "dflash_r8").findings if one.id == "queue-with-room"]
+    (queue,) = [one for one in of_path(RECORDS / "dflash_r8").findings if one.id == "slots-idle-while-queueing"]
     assert queue.severity == "costly"
 
 
@@ -306,7 +306,7 @@ def test_a_paste_and_a_compressed_log_are_read(tmp_path):
     packed = tmp_path / "server.log.gz"
     packed.write_bytes(gzip.compress(data))
     for found in (of_path(packed), of_log(io.BytesIO(data), name="paste")):
-        assert [finding.id for finding in found.findings] == ["capped-by-state-slots", "queue-with-room"]
+        assert [finding.id for finding in found.findings] == ["capped-by-state-slots", "slots-idle-while-queueing"]
 
 
 @pytest.mark.parametrize(

@@ -101,5 +101,7 @@ def test_words() -> None:
 def test_a_queue_of_one_is_told_in_the_singular() -> None:
     log = (RECORDS / "dflash_r8" / "server.log").read_bytes()
     one = re.sub(rb"#queue-req: [1-9]\d*", b"#queue-req: 1", log)
-    queue = next(found for found in of_log(one.splitlines(keepends=True)).findings if found.id == "queue-with-room")
-    assert queue.cause.startswith("Up to 1 request waits while 1 runs and")
+    queue = next(
+        found for found in of_log(one.splitlines(keepends=True)).findings if found.id == "slots-idle-while-queueing"
+    )
+    assert queue.cause.startswith("Up to 1 request waits while 1 runs, 4 of 8 state slots are idle and")

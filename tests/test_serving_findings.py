@@ -166,3 +166,74 @@ def test_a_disaggregated_decode_server_counts_those_that_wait() -> None:
 def test_the_debug_mode_is_no_pressure() -> None:
     text = EAGLE + "[2025-10-22 10:28:00 TP0] Testing retraction. #retracted_reqs: 1, #new_tokens_gained: 400\n"
     assert "retraction" not in findings(text)
+
+
+# ── idle state slots beside a queue ──────────────────────────────────────────────────────────────────────────────────
+
+
+def decoding(running: int, held: int, usage: str, queued: int, kv: str = "0.35") -> str:
+    """A decode line of a hybrid model, as 0.5.10 to 0.5.23 word it."""
+    return (
+        f"[2026-09-14 10:00:00] Decode batch, #running-req: {running}, #full token: 90000, full token usage: {kv}, "
+        f"mamba num: {held}, mamba usage: {usage}, accept len: 2.50, accept rate: 0.50, cuda graph: True, "
+        f"gen throughput (token/s): 400.00, #queue-req: {queued}\n"
+    )
+
+
+#: The figures of a public report (40 slots; 4 held by each, 5 reserved; 39 % of the steps with a queue), as lines.
+RUNNING = {1: (4, "0.10"), 2: (8, "0.20"), 4: (16, "0.40"), 6: (24, "0.60")}
+QUEUED = "".join(decoding(count, *held, 0) for count, held in RUNNING.items()) * 2
+PRO6000 = QUEUED + decoding(8, 32, "0.80", 5) * 5
+
+
+def test_slots_that_idle_beside_a_queue_are_counted_as_requests() -> None:
+    """40 - 32 = 8 slots, 4 held by each: 2 more. The pool line is missing: 32 / 0.805 and 32 / 0.795 hold 40 alone."""
+    found = findings(PRO6000)["slots-idle-while-queueing"]
+    assert found.cause == (
+        "Up to 5 requests wait while 8 run, 8 of 40 state slots are idle and the KV pool is 35% full (5 of 13 decode "
+        "lines): a running request holds 4 slots. By what they hold, the idle ones are 2 requests more."
+    )
+    assert (found.severity, found.lost) == ("costly", 0.2)
+    assert [line.line for line in found.evidence] == [9]
+    assert "queue-with-room" not in findings(PRO6000)
+
+
+def test_the_reserve_is_named_where_the_engine_tells_it() -> None:
+    warning = (
+        "[2026-09-14 09:59:00] max_running_requests is capped to 8 by the mamba state cache (max_mamba_cache_size=40, "
+        "5 state slots per request). To raise it: increase --mamba-full-memory-ratio or --max-mamba-cache-size, or "
+        "halve the state size with --mamba-ssm-dtype bfloat16.\n"
+    )
+    found = findings(warning + PRO6000)["slots-idle-while-queueing"]
+    assert "a running request holds 4 slots, and the engine reserves 5 for each (40 // 5 = 8)." in found.cause
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        QUEUED + decoding(8, 32, "0.80", 0) * 5,  # nobody waits
+        QUEUED + decoding(8, 32, "0.80", 5, kv="0.95") * 5,  # the KV pool has no room
+        QUEUED + decoding(8, 37, "0.93", 5) * 5,  # 3 idle slots, 4 held by each: no request more
+        QUEUED * 4 + decoding(8, 32, "0.80", 5) * 5,  # 5 of 37 lines: by accident
+        QUEUED + decoding(8, 0, "0.00", 5) * 5,  # the batch had just ended
+    ],
+)
+def test_where_no_request_more_would_run_nothing_is_said(lines: str) -> None:
+    assert "slots-idle-while-queueing" not in findings(lines)
+
+
+def test_a_limit_that_was_asked_for_is_no_reserve() -> None:
+    """h200-tp2_dflash-8: 8 asked and granted, 47 - 32 = 15 slots idle beside a queue of 8 more clients."""
+    assert of(RECORDS / "h200-tp2_dflash-8", "slots-idle-while-queueing") == []
+
+
+def test_a_remedy_of_idle_slots_serves_what_was_asked() -> None:
+    """dflash_r8_full_sim: 37 // 5 = 7 of 8 asked; at 3 slots for each 24 do. It has 9 idle, of which one is asked."""
+    (found,) = of(RECORDS / "dflash_r8_full_sim", "slots-idle-while-queueing")
+    assert found.lost == pytest.approx(1 / 8)
+    (remedy,) = found.remedies
+    assert dict(remedy.set) == {
+        "memory.mamba_radix_cache_strategy": "no_buffer",
+        "memory.disable_overlap_schedule": True,
+    }
+    assert (remedy.verdict, remedy.predicted["running_requests"], remedy.predicted["state_slots"]) == ("serves", 8, 24)

@@ -39,6 +39,7 @@ from .finding import Finding
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
+from .rules_idle_slots import idle_slots
 from .rules_limits import capped, context_above_pool, token_limit
 from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
 from .rules_pressure import retraction
@@ -61,6 +62,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     slots_beyond_use,
     tokens_beyond_use,
     draft_kv_above_target,
+    idle_slots,
     queue_with_room,
     admission_delayed,
     retraction,

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..engines.contract import Line
 from ..engines.sglang.admission import FLAG, asked_free_slots, formula, least_free_slots
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.given import spelled
 from ..units import counted, format_count
 from .case import Case
 from .finding import Finding, Remedy
-
-#: A pool has room below this usage; a queue is no accident from this share of the decode lines on.
-_ROOM, _OFTEN = 0.5, 0.2
+from .queueing import OFTEN, ROOM, rows_as_lines, share, verb, waiting
+from .rules_idle_slots import idle
 
 
 def queue_with_room(case: Case) -> tuple[Finding, ...]:
     """Requests wait although pools have room: the limit of running requests is what holds them.
 
-    A limit that was asked for and granted is no trouble: then the load is named.
+    A limit that was asked for and granted is no trouble: then the load is named. Where state slots stay idle beside
+    the queue, that says more (`rules_idle_slots`).
     """
     queued, usage, running = case.column("queued_requests"), case.column("token_usage"), case.column("running_requests")
     delayed = set(_delayed(case))  # these have a reason of their own
-    waiting = [row for row in _waiting(case) if row not in delayed]
-    if not waiting or len(waiting) < _OFTEN * len(queued):
+    rows = [row for row in waiting(case) if row not in delayed]
+    if not rows or len(rows) < OFTEN * len(queued) or idle(case) is not None:
         return ()
     limit = case.pools.running_requests
-    worst = max(waiting, key=lambda row: queued[row])
-    most = max(running[row] for row in waiting)
+    worst = max(rows, key=lambda row: queued[row])
+    most = max(running[row] for row in rows)
     if limit is not None and most < limit:
         return ()
-    evidence = _rows(case, (waiting[0], worst))
+    evidence = rows_as_lines(case, (rows[0], worst))
     if limit is not None and limit == case.wanted_requests:
         return (
             Finding(id="queue-with-room", cause=_as_asked(case, limit, worst), severity="notice", evidence=evidence),
@@ -40,8 +37,8 @@ def queue_with_room(case: Case) -> tuple[Finding, ...]:
         Finding(
             id="queue-with-room",
             cause=(
-                f"Up to {counted(queued[worst], 'request')} {_verb('wait', queued[worst])} while {running[worst]} "
-                f"{_verb('run', running[worst])} and the KV pool is {_share(usage[worst])} full ({len(waiting)} of "
+                f"Up to {counted(queued[worst], 'request')} {verb('wait', queued[worst])} while {running[worst]} "
+                f"{verb('run', running[worst])} and the KV pool is {share(usage[worst])} full ({len(rows)} of "
                 f"{len(queued)} decode lines): the queue waits for a running one to end (limit {format_count(limit)}), "
                 "not for KV tokens."
             ),
@@ -59,7 +56,7 @@ def _as_asked(case: Case, limit: int, worst: int) -> str:
     who = f"{there} requests were there at once" if clients is None else f"{counted(clients, 'client')} sent"
     said = (
         f"{who}, {limit} {'was' if limit == 1 else 'were'} asked to run at once: up to {queued[worst]} waited, as "
-        f"configured; the KV pool was {_share(usage[worst])} full"
+        f"configured; the KV pool was {share(usage[worst])} full"
     )
     if not case.one_engine or case.budget is None or there <= limit:
         return f"{said}."
@@ -95,15 +92,15 @@ def admission_delayed(case: Case) -> tuple[Finding, ...]:
         Finding(
             id="admission-delayed",
             cause=(
-                f"Up to {counted(queued[worst], 'request')} {_verb('wait', queued[worst])} while {running[worst]} of "
-                f"{slots} {_verb('run', running[worst])} and the KV pool is {_share(usage[worst])} full ({len(rows)} "
+                f"Up to {counted(queued[worst], 'request')} {verb('wait', queued[worst])} while {running[worst]} of "
+                f"{slots} {verb('run', running[worst])} and the KV pool is {share(usage[worst])} full ({len(rows)} "
                 f"of {len(queued)} decode lines): {who} the engine admits no request until {least} running-request "
                 f"slots are free{why}, and {free} {'is' if free == 1 else 'are'}. That is its design, not memory: "
                 f"{reason}. --{FLAG} 1 admits at once; it changes the trade-off between latency and throughput, "
                 "not results."
             ),
             severity="costly",
-            evidence=_rows(case, (rows[0], worst)),
+            evidence=rows_as_lines(case, (rows[0], worst)),
             remedies=(_admit_at_once(case),),
             beside=_ran_fewer(case, slots, least),
         ),
@@ -134,23 +131,13 @@ def _admit_at_once(case: Case) -> Remedy:
     )
 
 
-def _waiting(case: Case) -> list[int]:
-    """Decode lines with a queue, requests that run, and room in the KV pool."""
-    columns = (case.column(name) for name in ("queued_requests", "token_usage", "running_requests"))
-    return [
-        row
-        for row, (queued, usage, running) in enumerate(zip(*columns, strict=True))
-        if queued and running and usage is not None and usage < _ROOM
-    ]
-
-
 def _delayed(case: Case) -> list[int]:
     """Of these, those with free running-request slots, but fewer than the engine waits for, and with free state."""
     slots, least = case.pools.running_requests, _least_free(case)
     if slots is None or least is None:
         return []
     running = case.column("running_requests")
-    return [row for row in _waiting(case) if 0 < slots - running[row] < least and _state_free(case, row)]
+    return [row for row in waiting(case) if 0 < slots - running[row] < least and _state_free(case, row)]
 
 
 def _least_free(case: Case) -> int | None:
@@ -166,18 +153,4 @@ def _state_free(case: Case, row: int) -> bool:
     if used is not None and slots is not None:
         return bool(slots - used >= (case.limit("slots_per_request") or 1))
     usage = case.column("state_usage")[row]
-    return usage is None or bool(usage < _ROOM)
-
-
-def _share(usage: float) -> str:
-    """'1%'; the log has two decimals, and its 0.00 is not nothing."""
-    return f"{usage:.0%}" if usage >= 0.005 else "under 1%"
-
-
-def _verb(plural: str, count: int) -> str:
-    return f"{plural}s" if count == 1 else plural
-
-
-def _rows(case: Case, rows: Sequence[int]) -> tuple[Line, ...]:
-    numbers = case.column("line")
-    return tuple(line for row in dict.fromkeys(rows) for line in case.line(numbers[row]))
+    return usage is None or bool(usage < ROOM)
