@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,94 @@ def test_draft_kv_above_the_targets():
     )
     assert (found.severity, found.lost) == ("notice", pytest.approx(0.6))
     assert ids(paste(*lines)) == []
+
+
+# ── what else is on the card ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_graphs_that_took_most_of_what_was_left():
+    """3.85 + 6.13 + 2.17 = 12.15 GiB of 14.77: 82.26%."""
+    found = only(case("dflash-b16-oom-48gb-intermediate"), "graphs-above-estimate")
+    assert found.cause == (
+        "CUDA graphs took 12.15 GiB of the 14.77 GiB that were free when the pools stood (82%): target prefill "
+        "3.85 GiB, target verify 6.13 GiB, draft verify 2.17 GiB."
+    )
+    assert (found.severity, found.lost) == ("costly", pytest.approx(0.8226, abs=5e-5))
+    assert [line.line for line in found.evidence] == [7, 8, 9]
+
+
+def test_graphs_above_the_estimate_of_a_server_that_serves(tmp_path: Path):
+    """0.14 GiB of graphs as recorded lie within the estimate (0.10 to 0.16); ten times as much does not."""
+    assert "graphs-above-estimate" not in ids(of_path(RECORDS / "nospec_r8"))
+    grown = tmp_path / "record"
+    shutil.copytree(RECORDS / "nospec_r8", grown)
+    text = (grown / "server.log").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if "Capture target decode CUDA graph end" in line]
+    larger = line.replace("mem usage=0.14 GB", "mem usage=1.40 GB")
+    (grown / "server.log").write_text(text.replace(line, larger), encoding="utf-8")
+    found = only(of_path(grown), "graphs-above-estimate")
+    assert found.severity == "notice"
+    assert (
+        "CUDA graphs took 1.40 GiB of the 68.27 GiB" in found.cause
+        and "0.10 GiB to 0.16 GiB were estimated" in found.cause
+    )
+    assert found.remedies[0].set["memory.cuda_graph_max_bs"] == 4
+
+
+def test_a_negative_figure_is_of_somebody_else():
+    begin = "Load weight begin. avail mem=60.00 GB"
+    load = "Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=61.25 GB, mem usage={used} GB."
+    found = only(paste(begin, load.format(used="-1.25")), "negative-figures")
+    assert found.cause.startswith("By the log, the weights of the target used -1.25 GiB: ")
+    assert (found.severity, [line.line for line in found.evidence]) == ("notice", [2])
+    assert ids(paste(begin, load.format(used="0.00"))) == []
+
+
+#: A server on an idle H200 logs 139.10 GiB at least (the GPU table).
+@pytest.mark.parametrize(("free", "post", "missing"), [("137.10", "86.03", "1.99"), ("138.70", "87.63", None)])
+def test_memory_that_others_hold(tmp_path: Path, free: str, post: str, missing: str | None):
+    """139.10 - (137.10 + half a digit, 0.005) = 1.995 GiB, of which the pools get 0.508 times: 16,605 tokens of 65,536
+    B, less two more slots of 2,349 tokens each: 11,907."""
+    text = (RECORDS / "nospec_r8" / "server.log").read_text(encoding="utf-8")
+    log = tmp_path / "server.log"
+    log.write_text(
+        text.replace("avail mem=139.13", f"avail mem={free}").replace("avail mem=88.07", f"avail mem={post}")
+    )
+    told = of_log(log, told=Told(gpu="h200"))
+    if missing is None:
+        assert "memory-taken-by-others" not in ids(told)
+        return
+    found = only(told, "memory-taken-by-others")
+    assert (
+        f"137.10 GiB were free before loading; an idle H200 has 139.10 GiB at least. Other programs hold {missing}"
+        in (found.cause)
+    )
+    assert "about 11,911 KV tokens (predicted on this log's memory)" in found.cause
+    assert (found.severity, found.lost) == ("costly", pytest.approx(11911 / (215239 + 11911)))
+    assert "Load weight begin. avail mem=137.10" in found.evidence[0].text
+    assert "memory-taken-by-others" not in ids(of_log(log))  # the card is a guess: by its free memory
+
+
+def test_a_rank_with_a_display_costs_all_ranks():
+    """6.23 - 5.46 = 0.77 GiB. A token takes (6.92 + 2.16) GiB / 454,112 = 21,470 B: 38,509; 38,509 / 492,621 = 7.8%."""
+    found = only(case("qwen38-27b-2x5090-nvfp4-dflash"), "ranks-disagree")
+    assert found.cause == (
+        "TP1 has 5.46 GiB free beside the pools, TP0 6.23 GiB: 0.77 GiB less, held by something else on that card (a "
+        "display, another program). All ranks are sized by the least, which is about 38,509 KV tokens (at most, by the "
+        "logged size of a token)."
+    )
+    assert (found.severity, found.lost) == ("costly", pytest.approx(0.0782, abs=5e-5))
+    assert [line.line for line in found.evidence] == [4, 8]
+
+
+def test_ranks_that_hold_parts_of_the_tokens():
+    """31,229 + 31,229 + 28,390 = 90,848."""
+    found = only(case("flashnext-3rank-uneven-dcp", arguments={"max_total_tokens": 90816}), "ranks-disagree")
+    assert "TP0 31,229, TP1 31,229, TP2 28,390 tokens (together 90,848, max_total_tokens 90,816)" in found.cause
+    assert found.severity == "notice"
+
+
+def test_ranks_that_differ_by_their_buffers_agree():
+    """137.99, 137.99, 138.03 and 138.22 GiB: nobody has less than all others."""
+    assert "ranks-disagree" not in ids(of_path(RECORDS / "tp4_dflash_r8"))
+    assert "ranks-disagree" not in ids(case("deepseekv3-class-8rank"))

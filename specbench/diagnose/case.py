@@ -34,6 +34,7 @@ class Case:
     status: Status | None
     requests: Sequence[RequestTrace]  # empty for a bare log
     bare: bool  # a log without a record: `config` was read from it
+    card_known: bool = True  # recorded or told; False: guessed by the free memory
     unsized: str | None = None  # why there is no budget of `config`
     metrics: Sequence[MetricSample] = ()  # of the engine while it served; empty for a bare log
 

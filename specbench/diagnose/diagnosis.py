@@ -39,6 +39,7 @@ from .finding import Finding
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
+from .rules_card import graphs_above_estimate, memory_taken_by_others, negative_figures, ranks_disagree
 from .rules_idle_slots import idle_slots
 from .rules_limits import capped, context_above_pool, token_limit
 from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
@@ -63,6 +64,10 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     tokens_beyond_use,
     draft_kv_above_target,
     idle_slots,
+    graphs_above_estimate,
+    memory_taken_by_others,
+    ranks_disagree,
+    negative_figures,
     queue_with_room,
     admission_delayed,
     retraction,
@@ -209,7 +214,7 @@ def _of_bare(log: ServerLog, label: str, source: str, told: Told) -> Diagnosis:
     log = with_arguments(log, told)
     pools = report(log)
     config, assumptions = config_of_log(log, pools, label, told)
-    case = _case(config, log, pools, _status(log), (), bare=True)
+    case = _case(config, log, pools, _status(log), (), bare=True, card_known=told.gpu is not None)
     assumptions = (*log.assumptions, *log.version_from, *assumptions)
     found = _diagnosis(case, name=label, source=source, origin="recorded", assumptions=assumptions)
     return dataclasses.replace(found, ledgers=ledgers_of_log(case, told))
@@ -223,6 +228,7 @@ def _case(
     requests: Sequence[RequestTrace],
     *,
     bare: bool,
+    card_known: bool = True,
     read: MeasuredOffsets | str | None = None,
     metrics: Sequence[MetricSample] = (),
 ) -> Case:
@@ -242,6 +248,7 @@ def _case(
         status=status,
         requests=requests,
         bare=bare,
+        card_known=card_known,
         unsized=unsized,
         metrics=metrics,
     )

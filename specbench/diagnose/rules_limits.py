@@ -127,6 +127,7 @@ def context_above_pool(case: Case) -> tuple[Finding, ...]:
             ),
             severity=_severity(case, tokens, asked is not None or not told),
             evidence=evidence or case.pool_lines()[-1:],
+            remedies=case.remedies_for_context(context),
             lost=_lost(case, tokens, context),
         ),
     )
@@ -168,6 +169,7 @@ def token_limit(case: Case) -> tuple[Finding, ...]:
             ),
             severity="notice" if told_already else "costly",
             evidence=lines or case.pool_lines()[-1:],
+            remedies=() if told_already else case.remedies_for_context(asked),
             lost=1 - got / asked,
         ),
     )

@@ -29,7 +29,7 @@ def scratch_above_pool(case: Case) -> tuple[Finding, ...]:
     """Speculative scratch that is larger than the pool of KV tokens, or of states where no KV is logged. It is no fault
     of a server that gives what it was asked for: then it has its price, and the price was paid.
     """
-    if _as_asked(case) or not (stands(case) or _out_of_memory(case)):
+    if _as_asked(case) or not (stands(case) or out_of_memory(case)):
         return ()
     rank = max((one for one in case.pools.ranks if _scratch(one)), key=_scratch, default=None)
     if rank is None:
@@ -39,7 +39,7 @@ def scratch_above_pool(case: Case) -> tuple[Finding, ...]:
         return ()
     beside = [f"{scratch / kv.bytes:.1f} times the KV pool ({format_gib(kv.bytes)})"] if kv and kv.bytes else []
     beside += [f"{scratch / state:.1f} times the state pool ({format_gib(state)})"] if state else []
-    costs = _out_of_memory(case) or _tokens_short(case)
+    costs = out_of_memory(case) or _tokens_short(case)
     return (
         Finding(
             id="scratch-above-pool",
@@ -49,6 +49,7 @@ def scratch_above_pool(case: Case) -> tuple[Finding, ...]:
             ),
             severity="costly" if costs else "notice",
             evidence=case.line(rank.lines.get("scratch_ssm")),
+            remedies=case.smaller_scratch(),
             lost=scratch / (scratch + state + (kv.bytes if kv else 0)) if costs else None,
         ),
     )
@@ -101,6 +102,7 @@ def slots_beyond_use(case: Case) -> tuple[Finding, ...]:
             ),
             severity="costly" if short else "notice",
             evidence=case.line(rank.lines.get("state_slots")),
+            remedies=case.give_slots_back(),
             lost=(slots - held) / slots * _share_of_state(rank) if short else None,
         ),
     )
@@ -174,8 +176,9 @@ def draft_kv_above_target(case: Case) -> tuple[Finding, ...]:
                     f"{format_gib(target.kv.bytes)}: {_per_token(draft.kv, draft.kv_tokens)} for the draft against "
                     f"{_per_token(target.kv, target.kv_tokens)} for the target."
                 ),
-                severity="costly" if _out_of_memory(case) or _tokens_short(case) else "notice",
+                severity="costly" if out_of_memory(case) or _tokens_short(case) else "notice",
                 evidence=tuple(line for pool in (target, draft) for line in case.line(pool.lines.get("kv"))),
+                remedies=case.smaller_draft_kv(),
                 lost=draft.kv.bytes / (draft.kv.bytes + target.kv.bytes),
             ),
         )
@@ -199,7 +202,7 @@ def _as_asked(case: Case) -> bool:
     return requests and context is not None and tokens is not None and tokens >= context
 
 
-def _out_of_memory(case: Case) -> bool:
+def out_of_memory(case: Case) -> bool:
     """Whether it ended for want of memory: sizes of its pools are the cause then, not a curiosity."""
     if not case.log.failures:
         return False

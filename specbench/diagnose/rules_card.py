@@ -1,0 +1,277 @@
+"""Rules about what else is on the card: CUDA graphs, other programs, ranks that have less than others.
+
+In: a case. Out: findings about memory that no pool has. What a lack costs in tokens is predicted with the same solver
+on the free memory that would have been there; where nothing can be predicted, by the log's own size of a token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from ..budget.predict import predict
+from ..budget_types import FreeMemory
+from ..engines.contract import GraphCapture, Line, RankPools
+from ..errors import SpecbenchError
+from ..gpus import load_gpu
+from ..judging.judge import as_resolved, passed
+from ..units import GIB, Interval, Quantity, counted, format_gib
+from .case import Case
+from .finding import Finding
+from .rules_limits import stands
+from .rules_pools import out_of_memory
+
+#: Graphs are told where they take this much, and this share of what was free when the pools stood.
+_LARGE_GRAPHS_BYTES, _LARGE_SHARE = 2 * GIB, 0.5
+#: Ranks, and starts, differ by less than this for no reason that anybody could find (communication buffers: 0.25).
+_DIFFERENCE_BYTES = GIB // 2
+#: From this share of the tokens on a lack is a cost.
+_COSTS = 0.05
+
+
+def graphs_above_estimate(case: Case) -> tuple[Finding, ...]:
+    """CUDA graphs that took more than the estimate's upper end, or most of what the pools left."""
+    if not (stands(case) or out_of_memory(case)):
+        return ()
+    captures = max(_captures(case).values(), key=_taken, default=[])
+    taken, left = _taken(captures), _left_by_pools(case, captures)
+    if not captures or taken <= 0:
+        return ()
+    estimate = case.budget.details.get("estimated_graphs_bytes") if case.budget is not None else None
+    above = estimate is not None and estimate.high > 0 and taken > max(estimate.high, GIB)
+    most = left is not None and taken >= _LARGE_GRAPHS_BYTES and taken >= _LARGE_SHARE * left
+    if not (above or most):
+        return ()
+    costs = out_of_memory(case)
+    parts = ", ".join(f"{one.role} {one.kind} {format_gib(one.used.bytes)}" for one in captures if one.used is not None)
+    of_it = "" if not left else f" of the {format_gib(left)} that were free when the pools stood ({taken / left:.0%})"
+    usual = (
+        f"; {format_gib(estimate.low)} to {format_gib(estimate.high)} were estimated" if estimate is not None else ""
+    )
+    return (
+        Finding(
+            id="graphs-above-estimate",
+            cause=f"CUDA graphs took {format_gib(taken)}{of_it}: {parts}{usual}.{_largest_batch(captures)}",
+            severity="costly" if costs else "notice",
+            evidence=tuple(line for one in captures for line in case.line(one.line)),
+            remedies=case.less_memory(),
+            lost=min(1.0, taken / left) if costs and left else None,
+        ),
+    )
+
+
+def _captures(case: Case) -> Mapping[str, list[GraphCapture]]:
+    found: dict[str, list[GraphCapture]] = {}
+    for capture in case.log.graphs:
+        if capture.used is not None and capture.used.bytes > 0:
+            found.setdefault(capture.rank, []).append(capture)
+    return found
+
+
+def _taken(captures: list[GraphCapture]) -> int:
+    return sum(one.used.bytes for one in captures if one.used is not None)
+
+
+def _left_by_pools(case: Case, captures: list[GraphCapture]) -> int | None:
+    """Free on that rank after its last pool and before its first graph."""
+    if not captures:
+        return None
+    first = min(one.line for one in captures)
+    ends = [end for end in case.log.pool_ends if end.rank == captures[0].rank and end.line < first]
+    return max(ends, key=lambda end: end.line).available.bytes if ends else None
+
+
+def _largest_batch(captures: list[GraphCapture]) -> str:
+    sizes = [size for one in captures for size in one.batch_sizes or ()]
+    return f" They were captured for batches of up to {max(sizes)}." if sizes else ""
+
+
+def negative_figures(case: Case) -> tuple[Finding, ...]:
+    """Memory "used" that is below zero: something else gave memory back meanwhile."""
+    found = [
+        (what, used, line)
+        for what, used, line in _used(case)
+        if used is not None and used.bytes + used.resolution_bytes < 0
+    ]
+    if not found:
+        return ()
+    what, used, _ = found[0]
+    more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'figure')} more)"
+    return (
+        Finding(
+            id="negative-figures",
+            cause=(
+                f"By the log, {what} used {format_gib(used.bytes)}{more}: a difference of free memory before and "
+                "after, so another program (or the engine itself) gave memory back meanwhile. Figures of free memory "
+                "around it are not of this step alone."
+            ),
+            severity="notice",
+            evidence=tuple(shown for _, _, number in found[:3] for shown in case.line(number)),
+        ),
+    )
+
+
+def _used(case: Case) -> Iterator[tuple[str, Quantity | None, int]]:
+    for load in case.log.weights:
+        yield f"the weights of the {load.role}", load.used, load.line
+    for capture in case.log.graphs:
+        yield f"the {capture.role}'s {capture.kind} graphs", capture.used, capture.line
+    for notice in case.log.notices:
+        used = notice.values.get("used")
+        if isinstance(used, Quantity):
+            yield "the start of the ranks", used, notice.line
+
+
+def memory_taken_by_others(case: Case) -> tuple[Finding, ...]:
+    """Less free before loading than the card has when it is idle. Only of a card that was told, or recorded."""
+    config, least = case.config, case.pools.least(case.pools.pre)
+    if config is None or least is None or not case.card_known or config.gpu.emulate is not None:
+        return ()
+    try:
+        gpu = load_gpu(config.gpu.name)
+        usual = gpu.free_before_load(config.parallel.gpus, config.engine.version).bytes
+    except SpecbenchError:
+        return ()
+    missing = usual.low - (least.bytes + least.resolution_bytes)
+    if missing < _DIFFERENCE_BYTES:
+        return ()
+    tokens = _tokens_of(case, missing)
+    share = _share(case, tokens)
+    return (
+        Finding(
+            id="memory-taken-by-others",
+            cause=(
+                f"{format_gib(least.bytes)} were free before loading; an idle {gpu.words} has {format_gib(usual.low)} "
+                f"at least. Other programs hold {format_gib(missing)} or more{_as_tokens(tokens)}. The same flags "
+                "give other pools whenever that changes."
+            ),
+            severity="costly",
+            evidence=_begin_lines(case, case.pools.deciding_rank),
+            lost=share,
+        ),
+    )
+
+
+def ranks_disagree(case: Case) -> tuple[Finding, ...]:
+    """Ranks with other pools than the rest, or one with less free memory, by which all are sized."""
+    return (*_other_pools(case), *_less_free(case)) if stands(case) else ()
+
+
+def _other_pools(case: Case) -> tuple[Finding, ...]:
+    targets = [one for one in case.pools.ranks if one.role == "target" and one.kv_tokens is not None]
+    tokens = {one.rank: one.kv_tokens for one in targets if one.kv_tokens is not None}
+    if len(set(tokens.values())) < 2:
+        return ()
+    each = ", ".join(f"{rank or 'rank 0'} {count:,}" for rank, count in tokens.items())
+    asked = case.pools.requested.get("kv_tokens")
+    total = sum(tokens.values())
+    together = f"together {total:,}" + (f", max_total_tokens {asked:,}" if isinstance(asked, int) else "")
+    return (
+        Finding(
+            id="ranks-disagree",
+            cause=(
+                f"The KV pools of the ranks differ: {each} tokens ({together}). SGLang sizes all ranks alike, by the "
+                "one with least memory: these hold parts of the tokens, or are not one server's. No figure of one "
+                "rank is the server's."
+            ),
+            severity="notice",
+            evidence=tuple(line for one in targets for line in case.line(one.lines.get("kv_tokens")))[:4],
+        ),
+    )
+
+
+def _less_free(case: Case) -> tuple[Finding, ...]:
+    """The rank with least free memory lacks what the others have and nobody can use."""
+    before = dict(case.pools.pre)
+    when = "before loading"
+    free = before if len(before) > 1 else _after_pools(case)
+    if free is not before:
+        when = "beside the pools"
+    if len(free) < 2:
+        return ()
+    (rank, least), (other, next_least), *more = sorted(free.items(), key=lambda item: item[1].bytes)
+    missing = next_least.bytes - least.bytes
+    if missing < _DIFFERENCE_BYTES:
+        return ()
+    who = f"{'every other rank' if more else other} {format_gib(next_least.bytes)}{' or more' if more else ''}"
+    tokens = _tokens_of(case, missing)
+    share = _share(case, tokens)
+    return (
+        Finding(
+            id="ranks-disagree",
+            cause=(
+                f"{rank} has {format_gib(least.bytes)} free {when}, {who}: "
+                f"{format_gib(missing)} less, held by something else on that card (a display, another program). "
+                f"All ranks are sized by the least{_as_tokens(tokens)}."
+            ),
+            severity="costly" if share is not None and share >= _COSTS else "notice",
+            evidence=_begin_lines(case, rank) if free is before else _end_lines(case, free),
+            lost=share,
+        ),
+    )
+
+
+def _after_pools(case: Case) -> dict[str, Quantity]:
+    """Rank -> free after its last pool, where every rank logged as many pools."""
+    found: dict[str, RankPools] = {}
+    for pools in case.pools.ranks:
+        if pools.available is not None:
+            found[pools.rank] = pools
+    roles = {pools.role for pools in found.values()}
+    return {rank: pools.available for rank, pools in found.items() if pools.available is not None and len(roles) == 1}
+
+
+def _tokens_of(case: Case, size: int) -> tuple[int, str] | None:
+    """KV tokens that so much more free memory per rank would be, and what that rests on."""
+    budget, config = case.budgets.get("measured"), case.config
+    known = case.pools.kv_tokens
+    if budget is not None and config is not None and known is not None:
+        try:
+            more = predict(
+                as_resolved(config, case.pools),
+                free=_shifted(budget.free, size),
+                passed_fraction=passed(config, case.pools),
+            )
+        except SpecbenchError:
+            return None
+        now, then = budget.limits["kv_tokens"].value, more.limits["kv_tokens"].value
+        if now is not None and then is not None and then.point > now.point:
+            return then.point - now.point, "predicted on this log's memory"
+    cell = _logged_cell(case)
+    return None if cell is None else (int(size / cell), "at most, by the logged size of a token")
+
+
+def _shifted(free: FreeMemory, size: int) -> FreeMemory:
+    def up(interval: Interval) -> Interval:
+        return Interval(interval.low + size, interval.point + size, interval.high + size)
+
+    return dataclasses.replace(free, pre=up(free.pre), post=up(free.post))
+
+
+def _logged_cell(case: Case) -> float | None:
+    """Bytes of a KV token on a rank, the draft's share included; None: not logged."""
+    rank = next((one.rank for one in case.pools.ranks if one.role == "target" and one.kv is not None), None)
+    pools = [one for one in case.pools.ranks if one.rank == rank and one.kv is not None and one.kv_tokens]
+    cells = [one.kv.bytes / one.kv_tokens for one in pools if one.kv is not None and one.kv_tokens]
+    return sum(cells) if cells and sum(cells) > 0 else None
+
+
+def _as_tokens(tokens: tuple[int, str] | None) -> str:
+    return "" if tokens is None else f", which is about {tokens[0]:,} KV tokens ({tokens[1]})"
+
+
+def _share(case: Case, tokens: tuple[int, str] | None) -> float | None:
+    known = case.pools.kv_tokens
+    return None if tokens is None or not known else tokens[0] / (known + tokens[0])
+
+
+def _begin_lines(case: Case, rank: str | None) -> tuple[Line, ...]:
+    """The line with the free memory before loading, of that rank; the first one where it is not known."""
+    lines = [number for number, text in case.log.evidence.items() if "Load weight begin" in text]
+    own = [number for number in lines if rank and f"{rank}]" in case.log.evidence[number]]
+    return tuple(line for number in (own or lines)[:1] for line in case.line(number))
+
+
+def _end_lines(case: Case, free: Mapping[str, Quantity]) -> tuple[Line, ...]:
+    last = {pools.rank: pools.lines.get("available") for pools in case.pools.ranks if pools.rank in free}
+    return tuple(line for number in last.values() for line in case.line(number))[:4]
