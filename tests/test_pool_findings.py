@@ -372,3 +372,74 @@ def test_ranks_that_differ_by_their_buffers_agree():
     """137.99, 137.99, 138.03 and 138.22 GiB: nobody has less than all others."""
     assert "ranks-disagree" not in ids(of_path(RECORDS / "tp4_dflash_r8"))
     assert "ranks-disagree" not in ids(case("deepseekv3-class-8rank"))
+
+
+def test_a_token_limit_far_below_the_memory():
+    """329,472 / 90,816 = 3.6; the same limit of 164,737 would be less than half of it."""
+    found = only(case("flashnext-3rank-uneven-dcp", arguments={"max_total_tokens": 90816}), "token-limit-far-below")
+    assert found.cause == (
+        "max_total_tokens is 90,816; the memory would hold 329,472 tokens on the rank with least, 3.6 times as many. "
+        "An input of 90,816 tokens is refused."
+    )
+    assert [line.line for line in found.evidence] == [3]
+    near = case("flashnext-3rank-uneven-dcp", arguments={"max_total_tokens": 164737})
+    assert "token-limit-far-below" not in ids(near)
+
+
+# ── what the log does not show ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_state_pool_that_another_allocator_replaces():
+    found = only(case("kvcached-elastic-mamba-9b"), "state-pool-not-logged")
+    assert found.cause == (
+        "The model keeps state (kvcached sizes its cells), and no line tells its pool: slots, their size and "
+        "speculative scratch are not logged, which is not zero (kvcached allocates state on demand, and replaces the "
+        "engine's pools and their lines)."
+    )
+    assert [line.line for line in found.evidence] == [2]
+
+
+def test_a_paste_that_begins_after_the_state_pool():
+    found = only(case("qwen38-27b-2x5090-nvfp4-dflash"), "state-pool-not-logged")
+    assert "(it runs on the hybrid linear attention backend)" in found.cause
+    assert "the first pool line is line 1, a KV pool: the log begins after the state pool, or was cut" in found.cause
+
+
+def test_a_model_without_state_lacks_no_state_pool():
+    assert ids(case("deepseekv3-class-8rank")) == []
+    assert ids(case("plain-fp8-heavy-96gb")) == []
+
+
+NVFP4: dict[str, Any] = {"model": "nvidia/Qwen3.8-27B-NVFP4", "gpu": "rtx-5090", "version": "0.5.18"}
+
+
+def test_a_draft_that_loads_the_targets_embedding_and_head_again():
+    """2 × 248,320 × 5,120 × 2 B = 5,085,593,600 B = 4.74 GiB; a KV token in FP8 takes 32,768 B: 155,200 of them."""
+    asked = {"speculative_algorithm": "NEXTN", "kv_cache_dtype": "fp8_e4m3", "mem_fraction_static": 0.94}
+    found = only(case("qwen38-27b-nvfp4-nextn-5090-130k", **NVFP4, arguments=asked), "draft-weights-duplicated")
+    assert found.cause == (
+        "The draft (Qwen3_5ForCausalLMMTP) loads 5.18 GiB; 4.74 GiB of it are a copy of the target's embedding and "
+        "head, in 2 B an element. SGLang drops them for the target's own, but after the pools are sized: that memory, "
+        "the room of 155,200 KV tokens, is free later and in no pool."
+    )
+    assert (found.severity, [line.line for line in found.evidence]) == ("notice", [1, 2])
+
+
+def test_a_heavy_draft_layer_of_an_unknown_model():
+    """5.18 of 28.39 GiB: 18% of the target's weights in one layer."""
+    found = only(case("qwen38-27b-nvfp4-nextn-5090-130k"), "draft-weights-duplicated")
+    assert "5.18 GiB; 18% of the target's for one layer" in found.cause
+
+
+def test_a_draft_that_loads_after_the_pools_takes_nothing_from_them():
+    """Up to 0.5.13, and where the lines stand in that order and nobody knows the release."""
+    assert ids(case("qwen38-27b-mtp-5090-rejected")) == []
+    assert ids(case("qwen38-27b-mtp-5090-rejected", version="0.5.13", arguments={"model_path": "x"})) == []
+    assert ids(case("qwen38-27b-mtp-5090-rejected", **NVFP4, arguments={"speculative_algorithm": "NEXTN"})) == [
+        "draft-weights-duplicated"
+    ]
+
+
+def test_a_second_embedding_that_the_pools_hardly_miss():
+    """2.37 GiB a rank beside 44 GiB of pools (5%), as a server of two H200s logged it."""
+    assert "draft-weights-duplicated" not in ids(of_path(RECORDS / "h200-tp2_nextn-8-no-graphs"))

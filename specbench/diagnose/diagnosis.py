@@ -41,13 +41,14 @@ from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
 from .rules_card import graphs_above_estimate, memory_taken_by_others, negative_figures, ranks_disagree
 from .rules_idle_slots import idle_slots
-from .rules_limits import capped, context_above_pool, token_limit
+from .rules_limits import capped, context_above_pool, token_limit, token_limit_far_below
 from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
 from .rules_pressure import retraction
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_requests import overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
 from .rules_start import failed
+from .rules_unlogged import draft_weights_duplicated, state_pool_not_logged
 from .serving import serving
 from .told import Told, with_arguments
 from .types import Diagnosis, Emulated
@@ -59,15 +60,18 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     capped,
     context_above_pool,
     token_limit,
+    token_limit_far_below,
     scratch_above_pool,
     slots_beyond_use,
     tokens_beyond_use,
     draft_kv_above_target,
     idle_slots,
+    draft_weights_duplicated,
     graphs_above_estimate,
     memory_taken_by_others,
     ranks_disagree,
     negative_figures,
+    state_pool_not_logged,
     queue_with_room,
     admission_delayed,
     retraction,

@@ -14,6 +14,8 @@ from .finding import Finding, Severity
 
 #: Pools are rounded down to whole pages: a smaller share is not told as lost.
 _ROUNDING = 0.01
+#: A limit by hand is told where memory holds so many times as much.
+_FAR = 2
 
 
 def stands(case: Case) -> bool:
@@ -171,6 +173,29 @@ def token_limit(case: Case) -> tuple[Finding, ...]:
             evidence=lines or case.pool_lines()[-1:],
             remedies=() if told_already else case.remedies_for_context(asked),
             lost=1 - got / asked,
+        ),
+    )
+
+
+def token_limit_far_below(case: Case) -> tuple[Finding, ...]:
+    """`max_total_tokens` that gives away most of what the memory would hold, where the log tells how much that is."""
+    asked = _number(case, "kv_tokens")
+    profiles = [(_whole(one, "kv_tokens"), one) for one in case.log.notices if one.kind == "kv_pool_sizing"]
+    known = [(tokens, notice) for tokens, notice in profiles if tokens is not None]
+    if asked is None or not known or not stands(case):
+        return ()
+    least, notice = min(known, key=lambda row: row[0])
+    if least < _FAR * asked:
+        return ()
+    return (
+        Finding(
+            id="token-limit-far-below",
+            cause=(
+                f"max_total_tokens is {asked:,}; the memory would hold {least:,} tokens on the rank with least, "
+                f"{least / asked:.1f} times as many. An input of {asked:,} tokens is refused."
+            ),
+            severity="notice",
+            evidence=case.line(notice.line),
         ),
     )
 

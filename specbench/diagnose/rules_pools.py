@@ -39,7 +39,7 @@ def scratch_above_pool(case: Case) -> tuple[Finding, ...]:
         return ()
     beside = [f"{scratch / kv.bytes:.1f} times the KV pool ({format_gib(kv.bytes)})"] if kv and kv.bytes else []
     beside += [f"{scratch / state:.1f} times the state pool ({format_gib(state)})"] if state else []
-    costs = out_of_memory(case) or _tokens_short(case)
+    costs = out_of_memory(case) or tokens_short(case)
     return (
         Finding(
             id="scratch-above-pool",
@@ -88,7 +88,7 @@ def slots_beyond_use(case: Case) -> tuple[Finding, ...]:
     requests = case.pools.running_requests or case.wanted_requests
     each = case.limit("slots_per_request") or _MOST_SLOTS_EACH
     held = (requests or _MOST_REQUESTS) * each
-    short = _tokens_short(case)
+    short = tokens_short(case)
     if slots < held * (_SHORT_TIMES if short else _MANY_TIMES) or (slots - held < _MANY_SLOTS and not short):
         return ()
     who = f"{counted(requests, 'request')} hold" if requests else f"even {_MOST_REQUESTS:,} requests, the most, hold"
@@ -176,7 +176,7 @@ def draft_kv_above_target(case: Case) -> tuple[Finding, ...]:
                     f"{format_gib(target.kv.bytes)}: {_per_token(draft.kv, draft.kv_tokens)} for the draft against "
                     f"{_per_token(target.kv, target.kv_tokens)} for the target."
                 ),
-                severity="costly" if out_of_memory(case) or _tokens_short(case) else "notice",
+                severity="costly" if out_of_memory(case) or tokens_short(case) else "notice",
                 evidence=tuple(line for pool in (target, draft) for line in case.line(pool.lines.get("kv"))),
                 remedies=case.smaller_draft_kv(),
                 lost=draft.kv.bytes / (draft.kv.bytes + target.kv.bytes),
@@ -210,7 +210,7 @@ def out_of_memory(case: Case) -> bool:
     return first.kind == "cuda_oom" or "OutOfMemory" in (first.exception or "")
 
 
-def _tokens_short(case: Case) -> bool:
+def tokens_short(case: Case) -> bool:
     """Whether the server lacks KV tokens, and no limit that was asked for is the reason."""
     if case.pools.requested.get("kv_tokens") == case.pools.kv_tokens is not None:
         return False

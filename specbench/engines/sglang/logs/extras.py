@@ -26,6 +26,8 @@ FORMS: dict[str, Form] = {
         "notice:elastic_state_cell",
         "[kvcached] Elastic mamba cell padded: raw={raw_bytes:int}B -> {padded_bytes:int}B",
     ),
+    # Alike in all versions. Early ones print it for any model with state beside attention.
+    "hybrid_backend": Form("notice:hybrid_backend", "Using hybrid linear attention backend for hybrid GDN models."),
     # Not looked for in versions before 0.5.12, so it says nothing about the version.
     "process_died": Form(
         "notice:process_died", "Subprocess {name:word} (pid={pid:int}) crashed with exit code {exit_code:int}"
