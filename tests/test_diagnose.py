@@ -416,7 +416,7 @@ def test_a_figure_of_some_ranks_is_not_shown_as_that_of_all(
     log.write_text("".join(line for line in lines if not any(text in line for text in left_out)))
     found = of_path(log)
     console = Console(width=80, file=io.StringIO())
-    render(found, console)
+    render(found, console, everything=True)
     printed = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
     for title, cells in rows.items():
         assert f"{title} {cells}" in printed

@@ -19,6 +19,10 @@ def diagnose(
             "or nodes of one server.",
         ),
     ],
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Every remedy in full, whole lines of evidence, the pools of every rank."),
+    ] = False,
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -50,6 +54,6 @@ def diagnose(
 
         from .diagnosis_text import render
 
-        render(found, Console())
+        render(found, Console(), everything=everything)
     if strict and any(finding.severity in ("fatal", "costly") for finding in found.findings):
         raise typer.Exit(1)

@@ -28,12 +28,18 @@ def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logge
         parts.append(Text(f"in this order: {ORDER}", style="dim"))
     for remedy in remedies:
         parts.append(Text(f"→ {remedy.flags or 'no server flag'}", style="green"))
-        parts.append(Text("  " + " ".join(f"--set {key}={_value(value)}" for key, value in remedy.set.items())))
-        parts.append(Text(f"  {_effect(remedy, measured)}. {remedy.note}.", style="dim"))
+        parts.append(Text(f"  {set_options(remedy)}"))
+        parts.append(Text(f"  {effect(remedy, measured)}. {remedy.note}.", style="dim"))
     return Group(*parts)
 
 
-def _effect(remedy: Remedy, measured: str) -> str:
+def set_options(remedy: Remedy) -> str:
+    """The same change as `specbench` takes it."""
+    return " ".join(f"--set {key}={_value(value)}" for key, value in remedy.set.items())
+
+
+def effect(remedy: Remedy, measured: str) -> str:
+    """'8 requests; 32 slots; 117,815 KV tokens (predicted with the logged free memory)'."""
     if remedy.verdict is None:
         return NO_PREDICTION[remedy.basis]
     basis = "from the configuration alone" if remedy.basis == "config" else measured

@@ -162,10 +162,13 @@ class _Account:
                     found.append(_entry(term, role, added(one.size for one in known if one.size), known[-1].line))
                 for one in mine:
                     if one.size is None:
-                        place = "left" if one in self._later else inside if one in self._earlier else "unexplained"
-                        found.append(replace(_unknown(term, role, place), line=one.line))
+                        where = "left" if one in self._later else inside if one in self._earlier else "unexplained"
+                        found.append(replace(_unknown(term, role, where), line=one.line))
             if term in self._silent() and not any(one.term == term for one in self._taken):
-                found.append(_unknown(term, "draft" if term.startswith("draft") else "target", inside))
+                # What came last and never was told to stand was being made when memory ran out.
+                fails = term == "draft_kv" and inside is not None and any(one.fails for one in self._stretches())
+                place: Name | None = "until_failure" if fails else inside
+                found.append(_unknown(term, "draft" if term.startswith("draft") else "target", place))
         return found
 
     def _silent(self) -> frozenset[str]:

@@ -1,0 +1,117 @@
+"""Findings for the terminal: cause, proof, fix. Log text is untrusted: it is printed as `Text`, never as markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..diagnose.finding import Finding, Remedy
+from ..engines.contract import Line
+from ..units import format_count
+from .remedies_text import effect, remedies_text, set_options
+
+_SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"}
+#: The time of a line; ranks stay.
+_TIME = re.compile(r"\A\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?((?: [A-Z_]{1,12}\d{1,5})*)\] ?")
+#: A line of evidence may be 10 kB (server_args).
+_LONGEST = 320
+
+
+def finding_text(finding: Finding, number: int, measured: str, *, everything: bool) -> Iterator[RenderableType]:
+    """Cause, proof, and the best fix; with `everything` all of them, and the whole lines."""
+    head = Text(f"{number}. {finding.severity}: {finding.id}", style=_SEVERITY[finding.severity])
+    if finding.lost is not None and finding.lost > 0:
+        head.append(f"  ({lost_text(finding.lost)})", style="dim")
+    yield head
+    yield Padding(Text(finding.cause), (0, 0, 0, 3))
+    if finding.evidence:
+        yield Padding(_evidence(finding.evidence, everything=everything), (0, 0, 0, 3))
+    if finding.remedies and everything:
+        yield Padding(remedies_text(finding.remedies, measured=measured), (0, 0, 0, 3))
+    elif finding.remedies:
+        yield from _fix(finding.remedies[0], measured)
+    elif number == 1 and finding.severity != "notice":
+        yield Padding(Text("fix: none that can be proven from this log", style="dim"), (0, 0, 0, 3))
+
+
+def lost_text(lost: float) -> str:
+    """'75% of what was asked is lost'; a share that rounds to nothing, or to all, is not said to be that."""
+    shown = f"{lost:.0%}"
+    if shown == "0%":
+        shown = "less than 1%"
+    elif shown == "100%" and lost < 1:
+        shown = "more than 99%"
+    return f"{shown} of what was asked is lost"
+
+
+def _evidence(evidence: Sequence[Line], *, everything: bool) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for line in evidence:
+        grid.add_row(line.where, Text(line.text if everything else shortened(line.text)))
+    return grid
+
+
+def shortened(text: str) -> str:
+    """Without its time, and ended between two words where it is very long: a figure is never cut."""
+    short = _TIME.sub(lambda found: f"[{found[1].strip()}] " if found[1] else "", text)
+    if len(short) <= _LONGEST:
+        return short
+    kept = short[:_LONGEST].rpartition(" ")[0] or short[:_LONGEST]
+    return f"{kept} … ({len(short) - len(kept):,} more characters: --all)"
+
+
+def _fix(remedy: Remedy, measured: str) -> Iterator[RenderableType]:
+    flags = remedy.flags or set_options(remedy)
+    how = "fix: start the server with" if remedy.flags else "fix: in the params file"
+    yield Padding(Text(how, style="bold green"), (0, 0, 0, 3))
+    yield Flags(flags)
+    mark = " This changes results." if remedy.changes_results else ""
+    yield Padding(Text(f"{effect(remedy, measured)}: {remedy.note}.{mark}"), (0, 0, 0, 3))
+
+
+class Flags(Text):
+    """Printed on one line however narrow the terminal is, so that it can be copied."""
+
+    def __init__(self, flags: str) -> None:
+        super().__init__(f"   {flags}", style="green")
+
+
+def listed_remedies(remedies: Sequence[Remedy], measured: str) -> Iterator[RenderableType]:
+    """What else would do, where a terminal has no room for a table."""
+    yield Text("\nother fixes", style="bold")
+    for remedy in remedies:
+        yield Flags(remedy.flags or set_options(remedy))
+        mark = "; changes results" if remedy.changes_results else ""
+        yield Padding(Text(f"{effect(remedy, measured)}{mark}", style="dim"), (0, 0, 0, 3))
+
+
+def further_remedies(remedies: Sequence[Remedy]) -> Table:
+    """What else would do, in a few words each."""
+    table = Table(title="\nother fixes, each tried by the prediction", box=SIMPLE_HEAD, pad_edge=False)
+    if any(remedy.verdict is None for remedy in remedies):
+        table.title = "\nother fixes"
+    table.title_justify, table.title_style = "left", "bold"
+    table.add_column("flags", overflow="fold", style="green")
+    for title in ("requests", "slots", "KV tokens"):
+        table.add_column(title, justify="right", no_wrap=True)
+    changes = any(remedy.changes_results for remedy in remedies)
+    if changes:
+        table.add_column("results")
+    for remedy in remedies:
+        figures = [
+            format_count(remedy.predicted.get(limit), unknown="·")
+            for limit in ("running_requests", "state_slots", "kv_tokens")
+        ]
+        cells: list[RenderableType] = [Text(remedy.flags or set_options(remedy)), *figures]
+        if changes:
+            cells.append("change" if remedy.changes_results else "")
+        table.add_row(*cells)
+    return table

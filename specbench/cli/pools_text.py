@@ -1,0 +1,99 @@
+"""What every rank logged of its pools, for the terminal: terms down, ranks across."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from ..diagnose.types import Diagnosis
+from ..engines.contract import RankPools
+from ..units import GIB, Quantity, format_count
+
+_TITLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
+
+
+def pools_text(diagnosis: Diagnosis) -> Table:
+    """Terms down, ranks across; ranks that log the same are one column."""
+    title = f"\npools per rank, in GiB (2^30 B) or counts ({diagnosis.origin})"
+    table = Table(title=title, box=SIMPLE_HEAD, **_TITLE)
+    table.add_column("", no_wrap=True)
+    columns = _grouped(diagnosis.pools.ranks)
+    for ranks in columns:
+        table.add_column(f"{ranks[0].role}{_ranks(ranks)}", justify="right", no_wrap=True)
+    figures = [[*_figures(ranks[0]), ("free after its pools", _free(ranks))] for ranks in columns]
+    for row, (name, _) in enumerate(figures[0]):
+        table.add_row(name, *(column[row][1] for column in figures))
+    cards = (
+        ("communication", diagnosis.pools.communication),
+        ("free before loading", diagnosis.pools.pre),
+        ("free when sized", diagnosis.pools.post),
+    )
+    for name, sizes in cards:
+        table.add_row(name, *(_least_and_most(sizes, ranks) for ranks in columns))
+    return table
+
+
+def _least_and_most(free: Mapping[str, Quantity], ranks: list[RankPools]) -> str:
+    """Of the target's ranks: '137.99 (TP1) to 138.22 (TP3)', '1.07 (TP0; TP1 not logged)'."""
+    return "·" if ranks[0].role == "draft" else _over_ranks({pools.rank: free.get(pools.rank) for pools in ranks})
+
+
+def _over_ranks(sizes: Mapping[str, Quantity | None], *, named: bool = True) -> str:
+    """The least and the most, with their ranks; in a line of its own that the others logged none."""
+    known = {rank: size for rank, size in sizes.items() if size is not None}
+    if not known:
+        return "·"
+    low, high = min(known, key=lambda rank: known[rank].bytes), max(known, key=lambda rank: known[rank].bytes)
+    silent = _named([rank for rank in sizes if rank not in known])
+    if known[low] == known[high]:
+        return f"{_size(known[low])} ({_named(known)}; {silent} not logged)" if silent else _size(known[low])
+    least, most = (f"{_size(known[rank])}{f' ({rank})' if named else ''}" for rank in (low, high))
+    return f"{least} to {most}\n{silent} not logged" if silent else f"{least} to {most}"
+
+
+def _named(ranks: Collection[str]) -> str:
+    return ", ".join(ranks) if len(ranks) < 4 else f"{len(ranks)} ranks"
+
+
+def _free(ranks: list[RankPools]) -> str:
+    return _over_ranks({pools.rank: pools.available for pools in ranks}, named=False)
+
+
+def _grouped(ranks: tuple[RankPools, ...]) -> list[list[RankPools]]:
+    """Ranks of one role that log the same pools, together. Free memory may differ: that is no disagreement."""
+    groups: list[list[RankPools]] = []
+    for pools in ranks:
+        same = next((g for g in groups if g[0].role == pools.role and _figures(g[0]) == _figures(pools)), None)
+        if same is not None:
+            same.append(pools)
+        else:
+            groups.append([pools])
+    return groups
+
+
+def _ranks(ranks: list[RankPools]) -> str:
+    named = [pools.rank for pools in ranks if pools.rank]
+    if not named:
+        return ""
+    return f"\n{named[0]}" if len(named) == 1 else f"\n{named[0]} … {named[-1]} ({len(named)} ranks)"
+
+
+def _figures(pools: RankPools) -> list[tuple[str, str]]:
+    return [
+        ("weights", _size(pools.weights)),
+        ("state slots", format_count(pools.state_slots, unknown="·")),
+        ("state conv", _size(pools.state_conv)),
+        ("state ssm", _size(pools.state_ssm)),
+        ("scratch ssm", _size(pools.scratch_ssm)),
+        ("scratch conv", _size(pools.scratch_conv)),
+        ("KV tokens", format_count(pools.kv_tokens, unknown="·")),
+        ("KV", _size(pools.kv)),
+        ("graphs", _size(pools.graphs)),
+    ]
+
+
+def _size(quantity: Quantity | None) -> str:
+    return "·" if quantity is None else f"{quantity.bytes / GIB:z.2f}"
