@@ -28,6 +28,7 @@ _STYLES = {"served": "bold green", "refused": "bold red", "crashed": "bold red",
 _ASKED_SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
 _TITLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
 _FIXES_SHOWN = 8
+_ALL_COLUMNS = 56
 _WIDE = 76  # columns of a terminal in which no header is longer than its figures
 
 
@@ -37,7 +38,7 @@ def render(diagnosis: Diagnosis, console: Console, *, everything: bool = False) 
     console.print(_headline(diagnosis))
     console.print(Text(f"{verdict(diagnosis)}\n"))
     _findings(diagnosis, console, measured, first=True, everything=everything)
-    console.print(_limits(diagnosis, wide=console.width >= _WIDE))
+    console.print(_limits(diagnosis, console.width))
     if diagnosis.served_source is not None:
         console.print(Text(f"served at once: {diagnosis.served}, by {diagnosis.served_source}"))
     if diagnosis.serving is not None:
@@ -130,31 +131,35 @@ def _memory(diagnosis: Diagnosis, console: Console, *, everything: bool) -> None
             console.print(Text(said))
 
 
-def _limits(diagnosis: Diagnosis, *, wide: bool) -> Table:
-    """One predicted column, on the better founded basis; the other one is counted in the footnotes."""
+def _limits(diagnosis: Diagnosis, width: int) -> Table:
+    """One predicted column, on the better founded basis; the other one is counted in the footnotes. A figure that is
+    cut reads as another figure: a narrow terminal gets shorter headers, a very narrow one fewer columns.
+    """
     basis = _better(diagnosis)
+    wide, all_columns = width >= _WIDE, width >= _ALL_COLUMNS
     told = "" if wide else f" ({diagnosis.origin})"
     table = Table(title=f"\nasked → resolved → served{told}", box=SIMPLE_HEAD, **_TITLE)
     if not wide:
         table.padding, table.show_edge = (0, 0), False
-    # Where a terminal is narrow words wrap, figures do not: one that is cut reads as another figure.
+    origin = f"\n({diagnosis.origin})" if wide else ""
     predicted_from = f"predicted from\n{_short(diagnosis, basis)}" if basis is not None and wide else "predicted"
-    for header in ("", "asked", predicted_from):
-        figure = 9 if header.startswith("predicted") else None
-        table.add_column(header, min_width=figure, no_wrap=not header, justify="right" if header else "left")
-    for word in ("resolved", "served"):
-        title = f"{word}\n({diagnosis.origin})" if wide else word
-        table.add_column(title, min_width=9 if word == "resolved" else None, justify="right")
+    table.add_column("", no_wrap=True)
+    table.add_column("asked", min_width=9, justify="right")
+    if all_columns:
+        table.add_column(predicted_from, min_width=9, justify="right")
+    table.add_column(f"resolved{origin}", min_width=9, justify="right")
+    if all_columns:
+        table.add_column(f"served{origin}", justify="right")
     for limit in _ASKED_SHOWN:
         asked = diagnosis.requested.get(limit)
         predicted = diagnosis.budgets[basis].limits.get(limit) if basis else None
-        table.add_row(
-            limit,
+        cells = [
             format_count(asked if isinstance(asked, int) else None, unknown="not given"),
             _interval(predicted.value) if predicted and predicted.value else "not predicted",
             format_count(diagnosis.resolved.get(limit)),
             _served(diagnosis) if limit == "running_requests" else "",
-        )
+        ]
+        table.add_row(limit, *(cells if all_columns else cells[::2]))
     return table
 
 
