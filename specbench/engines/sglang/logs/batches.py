@@ -7,6 +7,7 @@ exact, and the rows with the highest running_requests, queued_requests and usage
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,7 +67,15 @@ class _Known(dict[bytes | None, Any]):
 def _converter(column: str) -> Callable[[bytes], Any]:
     if column in _COUNTS:
         return lambda text: int(text[:18])
-    return (lambda text: text == b"True") if column == "graph" else float
+    return (lambda text: text == b"True") if column == "graph" else _finite
+
+
+def _finite(text: bytes) -> float:
+    """ValueError for nan and inf, which a server prints when it divides by no time: no figure."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ enum, a nested object) stays text. A line that was cut off gives the fields befo
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -124,11 +125,11 @@ def _value(text: str) -> Any:
 
 
 def _harmless(value: Any) -> Any:
-    """A literal can spell control characters that its line did not hold."""
+    """A literal can spell control characters that its line did not hold, and a float that no document can."""
     if isinstance(value, str):
         return without_controls(value).encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {_harmless(key): _harmless(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(map(_harmless, value))
-    return value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
