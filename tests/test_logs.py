@@ -259,7 +259,7 @@ def test_published_log(path: Path) -> None:
         for name, value in case["in_log"].items()
     }
     assert read == want
-    assert logs.recognised(log)
+    assert logs.recognised(log) is not path.stem.startswith("bench-")  # those are the words of a client
 
 
 def test_published_logs_are_all_here() -> None:

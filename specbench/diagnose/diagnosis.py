@@ -39,6 +39,7 @@ from .finding import Finding
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
+from .refusing import folder_refusal, refusal
 from .rules_card import graphs_above_estimate, memory_taken_by_others, negative_figures, ranks_disagree
 from .rules_idle_slots import idle_slots
 from .rules_limits import capped, context_above_pool, token_limit, token_limit_far_below
@@ -125,6 +126,8 @@ def _refuse_several(folder: Path) -> None:
             f"{folder}: no record itself; it holds {counted(len(inside), 'record')}, the first is {inside[0].name}.\n"
             f"Name one of them: specbench diagnose {shlex.quote(str(inside[0]))}"
         )
+    if (said := folder_refusal(folder)) is not None:
+        raise RecordError(said)
 
 
 def of_record(record: RunRecord) -> Diagnosis:
@@ -200,7 +203,7 @@ def of_log(source: Path | Iterable[bytes], *, name: str | None = None, told: Tol
     path = source if isinstance(source, Path) else None
     label = name or (path.name if path else "log")
     log = logs.read(source, name=label)
-    return _of_bare(log, label, str(path or label), told or Told())
+    return _of_bare(log, label, str(path or label), told or Told(), size=path.stat().st_size if path else None)
 
 
 def of_logs(sources: Mapping[str, Path | BinaryIO], *, told: Told | None = None) -> Diagnosis:
@@ -209,12 +212,9 @@ def of_logs(sources: Mapping[str, Path | BinaryIO], *, told: Told | None = None)
     return _of_bare(logs.read_several(sources, label), label, label, told or Told())
 
 
-def _of_bare(log: ServerLog, label: str, source: str, told: Told) -> Diagnosis:
+def _of_bare(log: ServerLog, label: str, source: str, told: Told, size: int | None = None) -> Diagnosis:
     if not logs.recognised(log):
-        raise LogFormatError(
-            f"{label}: {log.lines_total:,} lines, and none is a known line of an SGLang server.\n"
-            "Give the whole output of the server (stdout and stderr), from its start."
-        )
+        raise LogFormatError(refusal(label, log, size))
     log = with_arguments(log, told)
     pools = report(log)
     config, assumptions = config_of_log(log, pools, label, told)

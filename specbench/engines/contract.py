@@ -169,6 +169,7 @@ class ServerLog:
     seen: Mapping[str, int] = field(default_factory=dict)
     #: (file, physical line) by line number. Empty: one file, whose physical lines the numbers are.
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    beginning: bytes = field(default=b"", repr=False)  # at most 64 KiB, as they came: what it is when nothing is known
     assumptions: tuple[str, ...] = ()  # how several files were put together, in sentences
     version_from: tuple[str, ...] = ()  # what the version is known from, beside a text that names it, in sentences
 

@@ -9,7 +9,6 @@ import io
 import json
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +16,7 @@ from rich.console import Console
 from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_log, of_logs
 from specbench.diagnose.document import to_document
+from specbench.diagnose.types import Diagnosis
 from specbench.errors import SpecbenchError
 
 HERE = Path(__file__).parent.parent
@@ -26,21 +26,30 @@ SEEDS = (
 )
 #: What may not reach a terminal, a page or a document: controls but tab and newline, and turned writing.
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+#: Two files of one server in one input.
+NEXT_FILE = b"--- next file ---"
 
 _NUMBER = re.compile(rb"\d+(?:\.\d+)?")
-_NUMBERS = (b"0", b"-1", b"9" * 18, b"9" * 400, b"1e308", b"nan", b"inf", b"0.0000001", b"-0", b"18446744073709551616")
-_CONTROLS = (b"\x00", b"\x1b[31m", b"\x1b]0;x\x07", b"\r", b"\x9b31m", "\u202e".encode(), b"\xff\xfe", b"\x85", b"<script>")
+_NUMBERS = (
+    *(b"0", b"-1", b"-0", b"0.0000001", b"9" * 18, b"9" * 400),
+    *(b"18446744073709551616", b"1e308", b"nan", b"inf"),
+)
+_CONTROLS = (
+    *(b"\x00", b"\x1b[31m", b"\x1b]0;x\x07", b"\r", b"\x9b31m", b"\xff\xfe", b"\x85", b"\\x1b[31m"),
+    *("\u202e".encode(), b"<script>", b"[bold]"),
+)
 
 
 def answered(data: bytes) -> tuple[str, str]:
     """(document as JSON, terminal text) of a text as a log. AssertionError when they are not clean."""
-    return _said(lambda: to_document(found), lambda console: render(found, console)) if (found := _diagnosis(data)) else ("", "")
+    found = _diagnosis(data)
+    return ("", "") if found is None else _said(found)
 
 
-def _diagnosis(data: bytes):  # type: ignore[no-untyped-def]
-    """As one log, or as two files when it says so."""
+def _diagnosis(data: bytes) -> Diagnosis | None:
+    """None: refused, in two lines."""
+    first, separator, second = data.partition(b"\n" + NEXT_FILE + b"\n")
     try:
-        first, separator, second = data.partition(b"\n--- next file ---\n")
         if separator:
             return of_logs({"a.log": io.BytesIO(first), "b.log": io.BytesIO(second)})
         return of_log(io.BytesIO(data), name="fuzz.log")
@@ -51,14 +60,14 @@ def _diagnosis(data: bytes):  # type: ignore[no-untyped-def]
         return None
 
 
-def _said(document: Callable[[], object], show: Callable[[Console], None]) -> tuple[str, str]:
-    text = json.dumps(document(), ensure_ascii=False, allow_nan=False)
-    console = Console(file=io.StringIO(), width=120, color_system=None)
-    show(console)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+def _said(found: Diagnosis) -> tuple[str, str]:
+    text = json.dumps(to_document(found), ensure_ascii=False, allow_nan=False)
+    paper = io.StringIO()
+    render(found, Console(file=paper, width=120, color_system=None))
+    shown = paper.getvalue()
     for said in (text, shown):
-        found = FORBIDDEN.search(said)
-        assert found is None, f"{found[0]!r} in {said[max(0, found.start() - 60) : found.end() + 20]!r}"
+        match = FORBIDDEN.search(said)
+        assert match is None, f"{match[0]!r} in {said[max(0, match.start() - 60) : match.end() + 20]!r}"
     return text, shown
 
 
@@ -81,14 +90,16 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
                 del lines[at : at + dice.randint(1, max(1, len(lines) // 2))]
                 lines = lines or [b""]
             case 5:
-                chance = dice.choice((0.1, 1.0))
-                lines[at] = _NUMBER.sub(lambda m: dice.choice(_NUMBERS) if dice.random() < chance else m[0], line)
+                lines[at] = _renumbered(line, dice, dice.choice((0.1, 1.0)), _NUMBERS)
             case 6:
-                number = dice.choice(_NUMBERS)
-                lines = [_NUMBER.sub(lambda m: number if dice.random() < 0.02 else m[0], one) for one in lines]  # noqa: B023
+                lines = [_renumbered(one, dice, 0.02, (dice.choice(_NUMBERS),)) for one in lines]
             case 7:
                 place = dice.randint(0, len(line))
                 lines[at] = line[:place] + dice.choice(_CONTROLS) + line[place:]
             case 8:
-                lines.insert(at, b"--- next file ---")
+                lines.insert(at, NEXT_FILE)
     return b"\n".join(lines)
+
+
+def _renumbered(line: bytes, dice: random.Random, chance: float, numbers: tuple[bytes, ...]) -> bytes:
+    return _NUMBER.sub(lambda found: dice.choice(numbers) if dice.random() < chance else found[0], line)

@@ -42,9 +42,13 @@ from .tracebacks import Tracebacks
 __all__ = ["read", "read_several", "recognised"]
 
 _MOST_NOTICES = 500  # of one kind
+_MOST_RANKS = 512  # of one server; text that names more is none of a server
 
 #: Beginnings that no other engine's lines have, even when the rest of the line is missing.
 _SURELY_OURS = re.compile(r"(?:\A|\] )(?:Mamba Cache is all|KV Cache is all|Load weight end|max_total_num_tokens=)")
+
+#: Notices that any Python program, or a client, could have.
+_NOT_OF_A_SERVER = frozenset(("logged_error", "benchmark_result"))
 
 #: The phase that a log has reached with a line of this kind.
 _REACHES = {
@@ -84,13 +88,15 @@ def read_several(sources: Mapping[str, Source], name: str) -> ServerLog:
 
 
 def recognised(log: ServerLog) -> bool:
-    """Whether anything in the log is SGLang's. A traceback alone is not, unless its frames are in SGLang's code."""
+    """Whether anything in the log is of an SGLang server. A traceback alone is not, unless its frames are in SGLang's
+    code; nor is what its benchmarks print.
+    """
     structure = (
         log.server_args, log.weights, log.state_pools, log.kv_pools, log.pool_ends, log.graphs, log.resolved,
         log.ready_line, log.decode["line"], log.prefill["line"],
     )  # fmt: skip
     looks_ours = any(_SURELY_OURS.search(line.text) for line in log.unread)
-    own_notice = any(notice.kind != "logged_error" or "where" in notice.values for notice in log.notices)
+    own_notice = any(notice.kind not in _NOT_OF_A_SERVER or "where" in notice.values for notice in log.notices)
     own = (failure.kind not in ANYBODYS or _is_ours(failure.values) for failure in log.failures)
     return any(structure) or looks_ours or own_notice or any(own)
 
@@ -121,6 +127,7 @@ class _Understanding:
         self._seen: Counter[str] = Counter()
         self._evidence: dict[int, str] = {}
         self._ready: int | None = None
+        self._ranks: set[str] = set()
         self._first_batch = found.batches.first_line
         for message in found.messages:
             self._take(message)
@@ -154,7 +161,10 @@ class _Understanding:
                 self._ready = self._ready or record.line
             case ("unread", _, _):
                 pass
-        self._records.append(record)
+        if len(self._ranks) < _MOST_RANKS:
+            self._ranks.add(record.rank)
+        if record.rank in self._ranks:
+            self._records.append(record)
 
     def _note(self, notice: Notice, *, counted: bool = False) -> None:
         self._evidence.setdefault(notice.line, notice.text)
@@ -220,6 +230,7 @@ class _Understanding:
             lines_total=found.lines,
             seen=self._counts(),
             places=found.places,
+            beginning=found.beginning,
             assumptions=found.assumptions,
             version_from=tuple(self._of_release()),
         )

@@ -30,6 +30,7 @@ _BEFORE_ARGUMENTS = (b"Overlap scheduler", b"Disabling overlap", b"Max running r
 #: An exact version, when somebody wrote it down: pip's line, an image tag, a metadata folder.
 _VERSION = re.compile(rb"(?:sglang|SGLang)(?:==|:v|[ -]v?| version:? ?v?)(\d+\.\d+\.\d+(?:\.post\d+)?)(?![\w.]*\d)")
 _VERSION_WITHIN = 1 << 16
+_BEGINNING = 1 << 16
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class Raw:
     starts: int
     lines: int
     version: str | None
+    beginning: bytes  # at most 64 KiB
 
 
 def collect(source: Source) -> Raw:
@@ -90,10 +92,12 @@ def collect(source: Source) -> Raw:
     starts = 0
     last, is_first = Block(b"", 0, 0), True
     version: str | None = None
+    beginning = b""
     for block in blocks(source):
         if is_first:
             found = _VERSION.search(block.text, 0, _VERSION_WITHIN)
             version = found[1].decode() if found else None
+            beginning = block.text[1 : 1 + _BEGINNING]
         parts = _parts(block)
         for begins, part in parts:
             if begins and current.has_loaded:
@@ -105,7 +109,7 @@ def collect(source: Source) -> Raw:
         last, is_first = block, False
     lines = last.line_of(len(last.text)) - last.text.endswith(b"\n")
     chosen = current if told is None or current.has_outcome else told
-    return Raw(chosen, max(starts, 1), lines, version)
+    return Raw(chosen, max(starts, 1), lines, version, beginning)
 
 
 def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:

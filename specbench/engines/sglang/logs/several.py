@@ -44,6 +44,7 @@ class Found:
     starts: int
     lines: int
     version: str | None
+    beginning: bytes
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # see `contract.ServerLog`
     assumptions: tuple[str, ...] = ()
 
@@ -57,6 +58,7 @@ def alone(raw: Raw) -> Found:
         starts=raw.starts,
         lines=raw.lines,
         version=raw.version,
+        beginning=raw.beginning,
     )
 
 
@@ -81,6 +83,7 @@ def together(raws: Mapping[str, Raw]) -> Found:
         starts=max(file.raw.starts for file in files),
         lines=sum(file.raw.lines for file in files),
         version=next((file.raw.version for file in files if file.raw.version), None),
+        beginning=b"\n".join(file.raw.beginning for file in files),
         places={number: (files[index].name, line) for (index, line), number in numbers.items()},
         assumptions=tuple(said),
     )
