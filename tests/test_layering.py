@@ -36,6 +36,7 @@ HEAVY = (
     "IPython",
     "aiohttp",
     "pynvml",
+    "ipywidgets",
 )
 #: On the way of `specbench --help`, `predict` and `diagnose`: these answer at once.
 LIGHT = (
@@ -47,6 +48,7 @@ LIGHT = (
         "specbench.engines.sglang.logs",
     ),
     "specbench.show",  # of the run notebook: every configuration waits for its imports
+    "specbench.whatif",  # of the diagnosis notebook, likewise
 )
 
 

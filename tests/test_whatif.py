@@ -157,7 +157,7 @@ def test_controls_start_at_the_runs_own_values(record: WhatIf) -> None:
         "ratio": (0.5, True),
         "fraction": (0.50814, True),
         "draft_tokens": (16, False),  # of the draft's own config
-        "state_dtype": (None, False),
+        "state_dtype": ("as the model", False),
         "prefix_cache": ("extra_buffer", True),
         "tp_size": (1, False),
         "context": (32_768, True),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MAX_PAGE_BYTES = 1_500_000
 #: Cells that set things up; on a page they come last, folded.
 SETUP = "setup"
+#: A widget is shown as what it brings along for viewers without widgets.
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 _SETUP_TAGS = frozenset({SETUP, "parameters", "injected-parameters"})
 LEGEND = "In every figure: predicted is hollow, observed is filled; GiB is 2^30 bytes; memory is per rank."
 
@@ -125,6 +127,7 @@ def arranged(notebook: Any) -> Any:
     import copy
 
     result = copy.deepcopy(notebook)
+    result.metadata.pop("widgets", None)  # their state: scripts and megabytes, for a page that has no kernel
     main: list[Any] = []
     setup: list[Any] = []
     heading = ""
@@ -135,6 +138,8 @@ def arranged(notebook: Any) -> Any:
         else:
             cell.metadata["alt"] = heading or "figure"
             cell.outputs = [output for output in cell.outputs if not _is_bare_repr(output)]
+            for output in cell.outputs:
+                output.get("data", {}).pop(_WIDGET, None)
         (setup if tags & _SETUP_TAGS else main).append(cell)
     if setup:
         setup[0].metadata["fold"] = "begin"

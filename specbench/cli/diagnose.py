@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .options import JsonOption, StrictOption
-from .reading_bar import reading_bar, wanted
 
 
 def diagnose(
@@ -44,8 +42,7 @@ def diagnose(
     """
     from ..diagnose.diagnosis import of_paths
 
-    with reading_bar(sources) if wanted(sources, json_output=json_output) else nullcontext():
-        found = of_paths(sources)
+    found = of_paths(sources)
     if json_output:
         import json
 

@@ -23,6 +23,8 @@ Name = Literal[
 Value = int | float | str | None
 #: Of slots: the engine takes them from the ratio.
 AUTO = "auto"
+#: Of the state's type: what the model's config says.
+AS_MODEL = "as the model"
 #: A strategy of the prefix cache here, a switch of its own there.
 OFF = "off"
 _MOST_REQUESTS, _MOST_DRAFT_TOKENS, _MOST_SLOTS = 4096, 64, 1_000_000
@@ -115,10 +117,10 @@ def controls(what: WhatIf) -> tuple[Control, ...]:
         Control(
             name="state_dtype",
             label="state dtype",
-            start=memory.mamba_ssm_dtype,
+            start=memory.mamba_ssm_dtype or AS_MODEL,
             given=memory.mamba_ssm_dtype is not None,
             options=(
-                (f"as the model ({resolved.ssm_dtype})" if resolved is not None else "as the model", None),
+                (f"as the model ({resolved.ssm_dtype})" if resolved is not None else "as the model", AS_MODEL),
                 *((word, word) for word in ("float32", "bfloat16", "float16")),
             ),
             note="mamba_ssm_dtype; a rounded state changes results",
@@ -176,7 +178,7 @@ def _set(config: RunConfig, control: Control, value: Value) -> dict[str, Any]:
             assert isinstance(value, int) and isinstance(control.start, int)
             return width_change(config, control.start, value)
         case "state_dtype":
-            return {"memory.mamba_ssm_dtype": value}
+            return {"memory.mamba_ssm_dtype": None if value == AS_MODEL else value}
         case "prefix_cache":
             return _prefix_cache(config, value)
         case "tp_size":

@@ -46,6 +46,7 @@ def figures(what: WhatIf, before: Outlook, after: Outlook) -> Shown:
     """Limits and the terms that a control moves: observed, predicted for it, predicted for the change."""
     seen = what.observed
     headers = ["", f"this start ({seen.origin})", "predicted as it was", "predicted with the change"]
+    columns = len(headers) - (0 if after.changes else 1)
     rows: list[list[Value]] = [
         ["outcome", outcome_cell(seen.outcome), _verdict(before), _verdict(after)],
         ["requests asked", _asked(seen.asked), _asked(_wanted(before)), _asked(_wanted(after))],
@@ -58,7 +59,7 @@ def figures(what: WhatIf, before: Outlook, after: Outlook) -> Shown:
             observed = amount_cell(seen.terms.get(term), "bytes")
             cells = [observed, _term(before, term), _term(after, term)]
             rows.append([Cell(text=f"{term}, per rank", title=TERMS[term]), *cells])
-    return table(headers, rows)
+    return table(headers[:columns], [row[:columns] for row in rows])
 
 
 def proven(what: WhatIf, after: Outlook, new: Study) -> Shown:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .notebooks import CHECKED, PARAMETERS
 
-MAX_CODE_CELLS = 10
+MAX_CODE_CELLS = 12
 MAX_LINES = 8
 _BANNED_TAGS = ("nbval-skip", "nbval-ignore-output", "raises-exception")
 _BANNED_NODES: dict[type[ast.AST], str] = {
