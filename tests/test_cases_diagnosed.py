@@ -1,0 +1,150 @@
+"""Public cases: what each log (mostly an excerpt), with what its author told beside it, is diagnosed as.
+
+A healthy excerpt gets no finding, whatever is told. `told` are the arguments that the author gives, by the engine's own
+names; models, cards and releases only where specbench knows them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.diagnose.diagnosis import of_log
+from specbench.diagnose.told import Told
+
+CASES = Path(__file__).parent / "logs" / "sglang" / "cases"
+
+#: case -> what was told, and the findings in their order.
+DIAGNOSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    # healthy, or too little to find a fault in
+    "b300-tp8-ratio-skill": ({"tp_size": 8, "mamba_radix_cache_strategy": "extra_buffer_lazy"}, ()),
+    "deepseekv3-class-8rank": ({"tp_size": 8, "kv_cache_dtype": "fp8_e4m3"}, ()),
+    "granite4-h-micro-one-batch": ({"model": "ibm-granite/granite-4.0-h-micro"}, ()),
+    "inkling-eagle-draft-pools-oom": ({"tp_size": 8, "mem_fraction_static": 0.75}, ()),
+    "kimi-linear-48b-32gb-state": ({"model": "moonshotai/Kimi-Linear-48B-A3B-Instruct", "tp_size": 2}, ()),
+    "ling3-bailingv3-131k": ({"context_length": 131072, "chunked_prefill_size": 8192, "page_size": 64}, ()),
+    "ling3-flash-fin-tp-unknown": ({}, ()),
+    "plain-fp8-heavy-96gb": (
+        {"context_length": 131072, "mem_fraction_static": 0.88, "max_running_requests": 16},
+        (),
+    ),
+    "qwen3-coder-next-fp8-h200": ({"model": "Qwen/Qwen3-Coder-Next-FP8", "gpu": "h200"}, ()),
+    "qwen35-35b-a3b-strix-halo": ({"model": "cyankiwi/Qwen3.5-35B-A3B-AWQ-4bit"}, ()),
+    "qwen38-27b-dflash-parser-fixture": ({"speculative_num_draft_tokens": 8}, ()),
+    "qwen38-cookbook-191slots": (
+        {"model": "Qwen/Qwen3.8-27B", "gpu": "rtx-pro-6000", "mamba_ssm_dtype": "float32"},
+        (),
+    ),
+    "qwen38-flashnext-2xspark": (
+        {
+            "gpu": "gb10",
+            "tp_size": 2,
+            "context_length": 262144,
+            "max_running_requests": 6,
+            "mem_fraction_static": 0.78,
+            "chunked_prefill_size": 4096,
+        },
+        (),
+    ),
+    "qwen38-flashnext-nextn-lora-hicache": (
+        {
+            "gpu": "rtx-pro-6000",
+            "mem_fraction_static": 0.92,
+            "context_length": 65536,
+            "max_running_requests": 4,
+            "max_mamba_cache_size": 48,
+            "speculative_algorithm": "NEXTN",
+            "speculative_num_draft_tokens": 4,
+        },
+        (),
+    ),
+    "qwen38-flashnext-pennyroyal-none": ({"gpu": "rtx-pro-6000", "mem_fraction_static": 0.981}, ()),
+    # pools
+    "dflash-b16-oom-48gb-intermediate": (
+        {"gpu": "h100-nvl", "speculative_num_draft_tokens": 16, "disable_radix_cache": True},
+        ("out-of-memory-graphs", "graphs-above-estimate", "scratch-above-pool"),
+    ),
+    "flashnext-3rank-uneven-dcp": (
+        {"tp_size": 3, "max_total_tokens": 90816, "page_size": 64, "chunked_prefill_size": 8192},
+        ("token-limit-far-below", "ranks-disagree"),
+    ),
+    "hybrid-pdmux-48slots": (
+        {"disable_radix_cache": True, "mem_fraction_static": 0.82, "max_running_requests": 48},
+        ("tokens-beyond-use",),
+    ),
+    "kvcached-elastic-mamba-9b": (
+        {"model": "Qwen/Qwen3.5-9B", "gpu": "rtx-pro-6000", "mem_fraction_static": 0.5},
+        ("state-pool-not-logged",),
+    ),
+    "lfm2-700m-conv-only": ({"model": "LiquidAI/LFM2-700M", "version": "0.5.6.post2"}, ("slots-beyond-use",)),
+    "nemotron3-nano-omni-4xgb10": (
+        {"gpu": "gb10", "tp_size": 4, "max_running_requests": 32, "mamba_full_memory_ratio": 0.9},
+        ("slots-beyond-use",),
+    ),
+    "qwen35-35b-dflash-gb10-43gb": (
+        {"gpu": "gb10", "speculative_algorithm": "DFLASH", "speculative_num_draft_tokens": 16},
+        ("scratch-above-pool",),
+    ),
+    "qwen36-27b-ada48-cap9": ({"gpu": "rtx-6000-ada", "max_running_requests": 32}, ("capped-by-state-slots",)),
+    "qwen38-27b-2x3090-slot-table": (
+        {"tp_size": 2, "max_running_requests": 8, "chunked_prefill_size": 2048, "context_length": 262144},
+        ("capped-by-state-slots", "context-above-pool"),
+    ),
+    "qwen38-27b-2x5090-nvfp4-dflash": (
+        {"gpu": "rtx-5090", "tp_size": 2},
+        ("ranks-disagree", "state-pool-not-logged"),
+    ),
+    "qwen38-27b-mtp-5090-rejected": (
+        {
+            "model": "nvidia/Qwen3.8-27B-NVFP4",
+            "gpu": "rtx-5090",
+            "version": "0.5.18",
+            "context_length": 131072,
+            "max_mamba_cache_size": 10,
+            "mem_fraction_static": 0.9,
+            "speculative_algorithm": "NEXTN",
+        },
+        ("draft-weights-duplicated",),
+    ),
+    "qwen38-27b-nvfp4-nextn-5090-130k": (
+        {
+            "model": "nvidia/Qwen3.8-27B-NVFP4",
+            "gpu": "rtx-5090",
+            "version": "0.5.18",
+            "context_length": 262144,
+            "max_total_tokens": 262144,
+            "mem_fraction_static": 0.94,
+            "max_running_requests": 2,
+            "max_mamba_cache_size": 10,
+            "speculative_algorithm": "NEXTN",
+        },
+        ("draft-weights-duplicated",),
+    ),
+    "qwen38-flashnext-kt-g16-cap0": (
+        {"mem_fraction_static": 0.88, "kt_num_gpu_experts": 16},
+        ("capped-by-state-slots",),
+    ),
+}
+
+_OF_THE_SERVER = ("model", "gpu", "version")
+
+
+@pytest.mark.parametrize("name", DIAGNOSED)
+def test_findings_of_every_public_case(name: str) -> None:
+    told, ids = DIAGNOSED[name]
+    server = {key: told[key] for key in _OF_THE_SERVER if key in told}
+    arguments = {key: value for key, value in told.items() if key not in _OF_THE_SERVER}
+    diagnosis = of_log(CASES / f"{name}.log", told=Told(**server, arguments=arguments))
+    assert tuple(finding.id for finding in diagnosis.findings) == ids
+    assert all(finding.evidence for finding in diagnosis.findings)
+    for remedy in (remedy for finding in diagnosis.findings for remedy in finding.remedies):
+        assert remedy.verdict in ("serves", "capped") or remedy.basis in ("recording", "source")
+
+
+@pytest.mark.parametrize("name", DIAGNOSED)
+def test_what_was_not_told_makes_no_other_fault(name: str) -> None:
+    """The bare excerpt: the same findings, or fewer; none that only the silence of the log would make."""
+    found = {finding.id for finding in of_log(CASES / f"{name}.log").findings}
+    assert found <= set(DIAGNOSED[name][1])
