@@ -13,7 +13,9 @@ import codecs
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import BinaryIO, Protocol, cast
 from .logclean import as_text, clean, needs_cleaning
 from .logwraps import SAMPLE_BYTES, unwrapped, wraps_of
 
-__all__ = ["CHUNK_BYTES", "LONGEST_LINE", "Block", "Source", "as_text", "blocks", "clean"]
+__all__ = ["CHUNK_BYTES", "LONGEST_LINE", "Block", "Source", "as_text", "blocks", "clean", "watched"]
 
 Source = Path | str | BinaryIO | Iterable[bytes | str]
 
@@ -33,6 +35,9 @@ _LOOKAHEAD_BYTES = 1 << 18
 
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or one that is to be skipped (pzstd)
+
+
+_SEEN: ContextVar[Callable[[int], None] | None] = ContextVar("_SEEN", default=None)
 
 
 class _Readable(Protocol):
@@ -115,8 +120,21 @@ def _chunks(source: Source) -> Iterator[bytes]:
         yield from _joined(source)
 
 
+@contextmanager
+def watched(seen: Callable[[int], None]) -> Iterator[None]:
+    """While this lasts `seen` is told of the bytes of each piece that is read of a file or a stream, still packed."""
+    token = _SEEN.set(seen)
+    try:
+        yield
+    finally:
+        _SEEN.reset(token)
+
+
 def _read(stream: _Readable) -> Iterator[bytes]:
+    seen = _SEEN.get()
     while chunk := stream.read(CHUNK_BYTES):
+        if seen is not None:
+            seen(len(chunk))
         yield chunk if isinstance(chunk, bytes) else str(chunk).encode("utf-8", "surrogatepass")
 
 

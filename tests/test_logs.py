@@ -298,3 +298,35 @@ def test_abridged_log_gives_what_is_whole_and_says_so() -> None:
     assert "Mamba Cache is allocated. max_mamba_cache_size: 10, ... ssm_state size: 0.77GB" in [
         line.text for line in log.unread
     ]
+
+
+@pytest.mark.parametrize(
+    ("case", "slots", "sizes"),
+    [
+        ("qwen3-coder-next-fp8-h200", 336, ("0.56", "23.70", None)),  # a list: three lines of one pool
+        ("qwen38-cookbook-191slots", 191, (None, "27.00", None)),
+        ("kimi-linear-48b-32gb-state", None, (None, "32.81", None)),
+        ("qwen38-flashnext-pennyroyal-none", None, (None, None, "0.00")),
+        ("qwen35-35b-dflash-gb10-43gb", None, (None, "8.44", "33.75")),
+    ],
+)
+def test_a_pasted_part_of_a_state_pool_line(
+    case: str, slots: int | None, sizes: tuple[str | None, str | None, str | None]
+) -> None:
+    log = logs.read(HERE / "logs" / "sglang" / "cases" / f"{case}.log")
+    (pool,) = log.state_pools
+    assert pool.slots == slots
+    assert (pool.conv, pool.ssm, pool.scratch_ssm) == tuple(None if text is None else gib(text) for text in sizes)
+    assert logs.recognised(log) and pool.line in [line.line for line in log.unread]
+
+
+@pytest.mark.parametrize("text", ["max_mamba_cache_size: 47", "ssm_state size: 3.1", "conv_state size: …"])
+def test_a_setting_or_a_cut_figure_is_no_state_pool(text: str) -> None:
+    log = logs.read([(text + "\n").encode()])
+    assert (log.state_pools, log.unread, logs.recognised(log)) == ((), (), False)
+
+
+def test_a_wrapped_state_pool_line_is_one_pool() -> None:
+    """Its second and third line begin with figures of it."""
+    (pool,) = logs.read(HERE / "logs" / "sglang" / "cases" / "qwen38-flashnext-nextn-lora-hicache.log").state_pools
+    assert (pool.slots, pool.ssm, pool.scratch_ssm) == (48, gib("2.58"), gib("1.05"))

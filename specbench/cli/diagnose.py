@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .options import JsonOption, StrictOption
+from .reading_bar import reading_bar, wanted
 
 
 def diagnose(
@@ -42,7 +44,8 @@ def diagnose(
     """
     from ..diagnose.diagnosis import of_paths
 
-    found = of_paths(sources)
+    with reading_bar(sources) if wanted(sources, json_output=json_output) else nullcontext():
+        found = of_paths(sources)
     if json_output:
         import json
 

@@ -35,6 +35,7 @@ from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Origin, Status
 from ..units import counted
 from .case import Case
+from .fault import while_serving
 from .finding import Finding
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
@@ -48,8 +49,10 @@ from .rules_pressure import retraction
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_requests import overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
+from .rules_shortened import cut_by_pool, truncated
 from .rules_start import failed
 from .rules_unlogged import draft_weights_duplicated, state_pool_not_logged
+from .rules_unwell import noticed
 from .serving import serving
 from .told import Told, with_arguments
 from .types import Diagnosis, Emulated
@@ -57,7 +60,10 @@ from .types import Diagnosis, Emulated
 RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     failed,
     overflow,
+    truncated,
+    cut_by_pool,
     requests_failed,
+    noticed,
     capped,
     context_above_pool,
     token_limit,
@@ -319,7 +325,10 @@ def _status(log: ServerLog) -> Status | None:
     """How a bare log ended. None: neither ready nor failed (it is cut off, or still running)."""
     if log.failures:
         failure = log.failures[0]
-        if log.ready_line is not None and failure.line > log.ready_line:
+        if while_serving(log, failure):
             return "crashed"
         return classify(ready=False, ended_by_itself=True, exit_code=None, failures=log.failures).status
+    # What a process says when its child has failed; where the failure itself is not in the log.
+    if any(notice.kind == "ended_by_signal" for notice in log.notices):
+        return "crashed"
     return "served" if log.ready_line is not None else None

@@ -1,66 +1,206 @@
-"""Rules about requests that the engine refused, cut short or left without an answer."""
+"""Rules about requests that the engine refused or left without an answer.
+
+In: a record's requests, or of a bare log its own lines and what a client pasted. Out: a finding per reason. uvicorn's
+status lines are no reason: alone they are only counted.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ..engines.contract import Line
+from ..engines.contract import Line, Notice
+from ..engines.sglang.logs.http_text import refusal
 from ..records.types import RequestTrace
 from ..units import counted, format_count
 from .case import Case
-from .finding import Finding
+from .fault import sourced
+from .finding import Finding, Remedy
+from .rules_shortened import INPUT_KEEPS, REQUEST_KEEPS
 
-#: HTTP errors of all SGLang versions (0.5.6-0.5.23) for requests that are too long.
-_CONTEXT = re.compile(r"longer than the model's context length|exceeds the model's maximum context length")
-_POOL = re.compile(r"exceeds the maximum allowed length")
+#: The engine's text -> finding. A kind that is not here is no finding about the request's length or the queue.
+_REASONS = {
+    "input_above_context": "context-overflow",
+    "request_above_context": "context-overflow",
+    "input_above_pool": "pool-overflow",
+    "queue_full": "queue-full",
+}
+_BY_REASON = {
+    reason: tuple(kind for kind, known in _REASONS.items() if known == reason)
+    for reason in ("context-overflow", "pool-overflow", "queue-full")
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """One refused request, of a record or of a log."""
+
+    values: Mapping[str, Any]
+    evidence: Line
 
 
 def overflow(case: Case) -> tuple[Finding, ...]:
-    """Requests that the engine refused because they do not fit the context, or the pool."""
-    findings = []
-    for finding_id, pattern, told in (
-        ("context-overflow", _CONTEXT, _beyond_context),
-        ("pool-overflow", _POOL, _beyond_pool),
-    ):
-        refused = [request for request in case.requests if request.error and pattern.search(request.error)]
+    """Requests that the engine refused because of their length or its queue, with the largest as the example."""
+    found = []
+    for reason, kinds in _BY_REASON.items():
+        refused = _refused(case, kinds)
         if not refused:
             continue
-        first = refused[0]
-        findings.append(
+        share = len(refused) / len(case.requests) if case.requests else None
+        text, remedies = _EXPLAIN[reason](case, refused)
+        found.append(
             Finding(
-                id=finding_id,
-                cause=f"{counted(len(refused), 'request')} refused, too long for {told(case, first)}.",
+                id=reason,
+                cause=text,
                 severity="costly",
-                evidence=(Line(line=None, text=f"step {first.step}, request {first.index}: {first.error}"),),
-                remedies=case.fitting(first.input_tokens, first.max_new_tokens),
-                lost=len(refused) / len(case.requests),
+                evidence=tuple(one.evidence for one in refused[:3]) if case.bare else (refused[0].evidence,),
+                remedies=remedies,
+                lost=share,
             )
         )
-    return tuple(findings)
+    return tuple(found) or _only_statuses(case)
 
 
-def _beyond_context(case: Case, request: RequestTrace) -> str:
-    total = request.input_tokens + request.max_new_tokens
-    return (
-        f"the context length: {request.input_tokens:,} input + {request.max_new_tokens:,} output = {total:,} tokens "
-        f"against {format_count(case.pools.context_len)}"
-    )
+def _refused(case: Case, kinds: Sequence[str]) -> list[_Refused]:
+    """Of a record the requests tell (the log repeats them); of a bare log its lines."""
+    if case.requests:
+        said = ((request, refusal(request.error)) for request in case.requests if request.error)
+        return [
+            _Refused(values={**_asked(request), **found[1]}, evidence=_trace_line(request))
+            for request, found in said
+            if found is not None and found[0] in kinds
+        ]
+    return [
+        _Refused(values=notice.values, evidence=case.log.at(notice.line, notice.text))
+        for notice in case.log.notices
+        if notice.kind in kinds
+    ]
 
 
-def _beyond_pool(case: Case, request: RequestTrace) -> str:
+def _asked(request: RequestTrace) -> dict[str, int]:
+    return {"input_tokens": request.input_tokens, "output_tokens": request.max_new_tokens}
+
+
+def _trace_line(request: RequestTrace) -> Line:
+    return Line(line=None, text=f"step {request.step}, request {request.index}: {request.error}")
+
+
+def _beyond_context(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Remedy, ...]]:
+    """The engine compares input and output together with the context; without an output, the input alone."""
+    first = refused[0].values
+    context = case.pools.context_len or first.get("context_len")
+    given, output = first.get("input_tokens"), first.get("output_tokens")
+    who = f"{counted(len(refused), 'request')} refused, too long for the context length: "
+    if isinstance(given, int) and isinstance(output, int):
+        total = f"{given:,} input + {output:,} output = {given + output:,} tokens against {format_count(context)}."
+        return f"{who}{total}", case.fitting(given, output)
+    longest = _largest(refused, "input_tokens")
+    remedies = () if longest is None else case.fitting(longest, 1)
+    return f"{who}{format_count(longest)} input tokens against {format_count(context)}.", remedies
+
+
+def _beyond_pool(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Remedy, ...]]:
     """SGLang compares the input alone, and accepts what is shorter than a few tokens less than pool or context."""
     tokens, context = case.pools.kv_tokens, case.pools.context_len
     what = "the context length" if tokens is not None and context is not None and context <= tokens else "the KV pool"
-    longest = format_count(case.pools.max_input_tokens)
-    return f"{what}: {request.input_tokens:,} input tokens, which must be fewer than {longest}"
+    first = refused[0].values
+    longest = first.get("max_input_tokens") or case.pools.max_input_tokens
+    given, output = first.get("input_tokens"), first.get("output_tokens")
+    cause = (
+        f"{counted(len(refused), 'request')} refused, too long for {what}: {format_count(given)} input tokens, "
+        "which must "
+        f"be fewer than {format_count(longest)}."
+    )
+    if not isinstance(given, int):
+        return cause, ()
+    needed = max(given + INPUT_KEEPS, given + (output if isinstance(output, int) else 1) + REQUEST_KEEPS)
+    larger = case.remedies_for_context(needed) if what == "the KV pool" else ()
+    accepting = tuple(remedy for remedy in larger if (remedy.predicted.get("max_input_tokens") or 0) > given)
+    return cause, accepting or case.fitting(given, output if isinstance(output, int) else 1)
+
+
+def _queue_full(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Remedy, ...]]:
+    limit = (case.log.server_args or {}).get("max_queued_requests")
+    most = f" {limit:,} (max_queued_requests)" if isinstance(limit, int) else " as many as max_queued_requests allows"
+    running = case.pools.running_requests
+    runs = "" if running is None else f" while {running} ran"
+    return (
+        (
+            f"{counted(len(refused), 'request')} refused with 503, the queue was full: it holds{most}{runs}. Clients "
+            "may try "
+            "again; a longer queue makes them wait instead."
+        ),
+        _longer_queue(case, limit, len(refused)),
+    )
+
+
+_EXPLAIN = {"context-overflow": _beyond_context, "pool-overflow": _beyond_pool, "queue-full": _queue_full}
+
+
+def _longer_queue(case: Case, limit: object, refused: int) -> tuple[Remedy, ...]:
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        return ()
+    return sourced(
+        case,
+        {"engine.args.max-queued-requests": limit + refused},
+        f"{limit + refused:,} instead of {limit:,}: those that were refused wait instead, and longer",
+    )
+
+
+def _largest(refused: Sequence[_Refused], name: str) -> int | None:
+    return max((one.values[name] for one in refused if isinstance(one.values.get(name), int)), default=None)
+
+
+def _only_statuses(case: Case) -> tuple[Finding, ...]:
+    """Error statuses of a bare log whose reason stands in no line. 503 where a queue is limited: that it was full."""
+    if case.requests:
+        return ()
+    answered = [notice for notice in case.log.notices if notice.kind == "answered"]
+    full = [notice for notice in answered if notice.values.get("status") == 503]
+    limit = (case.log.server_args or {}).get("max_queued_requests")
+    if full and isinstance(limit, int) and case.log.ready_line is not None:
+        refused = [_Refused(values={}, evidence=case.log.at(one.line, one.text)) for one in full]
+        text, remedies = _queue_full(case, refused)
+        return (_counted("queue-full", text, full, case, remedies, costly=True),)
+    if not answered or case.log.failures:
+        return ()
+    each = Counter(notice.values.get("status") for notice in answered)
+    words = ", ".join(f"{counted(times, 'request')} answered with {status}" for status, times in sorted(each.items()))
+    return (
+        _counted(
+            "requests-failed",
+            f"{words}: the reason is in no line of this log. What the client was told says it.",
+            answered,
+            case,
+        ),
+    )
+
+
+def _counted(
+    finding_id: str,
+    cause: str,
+    notices: Sequence[Notice],
+    case: Case,
+    remedies: tuple[Remedy, ...] = (),
+    *,
+    costly: bool = False,
+) -> Finding:
+    return Finding(
+        id=finding_id,
+        cause=cause,
+        severity="costly" if costly else "notice",
+        evidence=tuple(line for notice in notices[:3] for line in case.line(notice.line)),
+        remedies=remedies,
+    )
 
 
 def requests_failed(case: Case) -> tuple[Finding, ...]:
     """Requests without an answer, for another reason than their length. A server that died has its own finding."""
     if case.status != "served" or not case.requests:
         return ()
-    failed = [r for r in case.requests if r.error and not _CONTEXT.search(r.error) and not _POOL.search(r.error)]
+    failed = [r for r in case.requests if r.error and refusal(r.error) is None]
     if not failed:
         return ()
     texts = Counter(request.error or "" for request in failed)
@@ -76,9 +216,7 @@ def requests_failed(case: Case) -> tuple[Finding, ...]:
                 f"the server ran, {times} with: {shown}{more}"
             ),
             severity="fatal" if everything else "costly",
-            evidence=tuple(
-                Line(line=None, text=f"step {request.step}, request {request.index}: {request.error}")
-                for request in failed[:3]
-            ),
+            evidence=tuple(_trace_line(request) for request in failed[:3]),
+            lost=len(failed) / len(case.requests),
         ),
     )

@@ -1,166 +1,118 @@
-"""Rules about starts that failed and servers that died. One function per cause; each returns its findings."""
+"""Rules about starts that failed and servers that died: which fault a failure is. One function per kind explains it.
+
+The first failure of the log is the cause (`logs.failures.causes_first`); those after it (SIGQUIT, killed children,
+other ranks) are consequences and no findings of their own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..engines.contract import Failure, Line
-from ..units import counted, format_gib, gib
+from . import faults_memory as memory
+from . import faults_outside as outside
+from . import faults_running as running
 from .case import Case
-from .engine_fault import TO_REPORT, KnownFault, known_fault
+from .fault import Fault, while_serving
+from .faults_arguments import refused
 from .finding import Finding
 
-#: failure kind -> finding id. What is not here is a crash of its own kind.
-_IDS = {
-    "bad_arguments": "refused-arguments",
-    "bad_environment": "bad-environment",
-    "state_pool_too_small": "refused-state-pool",
-    "zero_requests": "refused-state-pool",
-    "weights_leave_no_room": "refused-weights",
-    "not_enough_memory": "refused-no-memory",
-    "memory_pool_too_small": "refused-no-memory",
-    "memory_unbalanced": "refused-unbalanced",
-    "graph_capture_failed": "out-of-memory-graphs",
+#: failure kind -> what explains it. What is not here is a crash in the engine's own words.
+_EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
+    "bad_arguments": refused,
+    "context_above_model": refused,
+    # memory of a start
+    "state_pool_too_small": memory.state_pool,
+    "zero_requests": memory.state_pool,
+    "weights_leave_no_room": memory.weights,
+    "not_enough_memory": memory.nothing_left,
+    "memory_pool_too_small": memory.nothing_left,
+    "memory_unbalanced": memory.unbalanced,
+    "int8_pool_too_large": memory.int8_pool,
+    # while it runs
+    "kv_pool_exhausted": running.kv_pool,
+    "request_slots_exhausted": running.request_slots,
+    "state_slots_exhausted": running.state_slots,
+    "memory_leak": running.memory_leak,
+    "watchdog_timeout": running.watchdog,
+    "graph_capture_failed": running.graphs,
+    "gpu_fault": running.gpu_fault,
+    # outside its pools
+    "bad_environment": outside.environment,
+    "kernel_missing": outside.kernel_missing,
+    "model_not_found": outside.model_missing,
+    "model_unsupported": outside.model_unsupported,
+    "backend_unsupported": outside.backend_unsupported,
+    "port_in_use": outside.port,
+    "communication_failed": outside.communication,
+    "host_memory": outside.host_memory,
+    "disk_full": outside.disk_full,
+    "process_died": outside.process_died,
+    "child_failed": outside.child_failed,
+    "warmup_failed": outside.warmup_failed,
 }
 
 
 def failed(case: Case) -> tuple[Finding, ...]:
-    """The first failure of the log is the cause; those after it (SIGQUIT, killed children) are consequences."""
+    """The cause of a start that failed or a server that died."""
     if not case.log.failures:
-        return _silent_end(case)
+        return _only_consequences(case) or _silent_end(case)
     failure = case.log.failures[0]
-    after_ready = case.log.ready_line is not None and failure.line > case.log.ready_line
-    finding_id = _id(failure, after_ready)
-    evidence = (*_shortage_lines(case, finding_id), *_failure_lines(case, failure))
-    fault = known_fault(case, failure) if finding_id in ("crashed-serving", "crashed-start") else None
-    wants_remedies = finding_id.startswith(("refused-", "out-of-memory")) and finding_id != "refused-unbalanced"
+    fault = _explained(case, failure)
     return (
         Finding(
-            id=finding_id,
-            cause=_cause(case, failure, finding_id, fault),
-            severity="fatal",
-            evidence=evidence,
-            remedies=fault.remedies if fault is not None else case.remedies() if wants_remedies else (),
+            id=fault.id,
+            cause=fault.cause,
+            severity=fault.severity,
+            evidence=(*fault.evidence, *_failure_lines(case, failure)),
+            remedies=fault.remedies,
+            lost=fault.lost,
         ),
     )
 
 
-def _id(failure: Failure, after_ready: bool) -> str:
+def _explained(case: Case, failure: Failure) -> Fault:
     if failure.kind == "cuda_oom" or "OutOfMemory" in (failure.exception or ""):
-        where = "serving" if after_ready else {"pools": "pools", "graphs": "graphs"}.get(failure.phase, "start")
-        return f"out-of-memory-{where}"
-    known = _IDS.get(failure.kind)
-    if known is not None:
-        return known
-    if after_ready:
-        return "crashed-serving"
-    return "refused-arguments" if failure.phase == "arguments" else "crashed-start"
-
-
-def _cause(case: Case, failure: Failure, finding_id: str, fault: KnownFault | None) -> str:
-    said = f"{failure.exception}: {failure.text}" if failure.exception else failure.text
-    said = said if len(said) <= 240 else said[:237] + "…"
-    slots, per_request = case.pools.state_slots, case.limit("slots_per_request")
-    match finding_id:
-        case "refused-state-pool" if slots is not None and per_request:
-            return (
-                f"The state pool got {slots} slots and one request needs {per_request}: {slots} // {per_request} = "
-                f"{slots // per_request} requests can run, so the server refuses to start.{_scratch(case)}"
-            )
-        case "refused-state-pool":
-            return f"The state pool is too small for a single request.{_scratch(case)} The engine says: {said}"
-        case "refused-weights":
-            return (
-                f"Weights, state slots and speculative scratch leave nothing for KV.{_scratch(case)} The engine blames "
-                "the weights, and proposes a larger mem_fraction_static."
-            )
-        case "refused-no-memory":
-            return f"Nothing is left for the KV pool.{_scratch(case)} The engine says: {said}"
-        case "out-of-memory-pools" | "out-of-memory-graphs" | "out-of-memory-start":
-            what = {"pools": "while the pools were allocated", "graphs": "at graph capture"}
-            where = what.get(finding_id.removeprefix("out-of-memory-"), "while starting")
-            return (
-                f"Out of GPU memory {where}: the static fraction leaves too little outside the budget."
-                f"{_largest(case)}{_slack(case)}"
-            )
-        case "out-of-memory-serving":
-            why = "activations did not fit beside the pools"
-            return f"Out of GPU memory while serving: {why}.{_largest(case)}{_slack(case)}"
-        case "refused-arguments":
-            return f"The engine refuses the arguments: {said}"
-        case "bad-environment":
-            return (
-                f"The engine's Python environment lacks something: {said} (Nothing about memory: repair that "
-                "environment, or name another interpreter in engine.python; specbench doctor --python PATH tells what "
-                "it has.)"
-            )
-        case "refused-unbalanced":
-            return f"One GPU has much less free memory than another: someone else uses it. {said}"
-        case "crashed-serving":
-            died = f"The server died while serving{_batch(case)}: {said}"
-            return f"{died} ({TO_REPORT})" if fault is None else f"{fault.cause} {died}"
-        case _:
-            return f"{f'{fault.cause} ' if fault is not None else ''}The server died while starting: {said}"
-
-
-def _scratch(case: Case) -> str:
-    """The arithmetic that explains most collapses: scratch of the requested requests against what there is."""
-    budget = case.budget
-    if budget is None or case.wanted_requests is None:
-        return ""
-    per_request = budget.details.get("scratch_per_request_bytes")
-    rest = budget.details.get("rest_bytes")
-    if per_request is None or rest is None or per_request.point == 0:
-        return ""
-    total = per_request.point * case.wanted_requests
-    return (
-        f" Speculation alone would take {case.wanted_requests} × {gib(per_request.point):.2f} = {format_gib(total)} of "
-        f"scratch out of the {format_gib(rest.point)} that are left for pools after the weights (predicted)."
-    )
-
-
-def _largest(case: Case) -> str:
-    """Names the speculative scratch when it is larger than the pool that serves tokens, as logged."""
-    target = next((pools for pools in case.pools.ranks if pools.role == "target"), None)
-    if target is None or target.scratch_ssm is None or target.kv is None:
-        return ""
-    scratch = target.scratch_ssm.bytes + (target.scratch_conv.bytes if target.scratch_conv else 0)
-    if scratch <= target.kv.bytes:
-        return ""
-    pool = format_gib(target.kv.bytes)
-    return f" The speculative scratch alone took {format_gib(scratch)}, more than the KV pool ({pool})."
-
-
-def _slack(case: Case) -> str:
-    slack = case.budget.terms["slack"].bytes if case.budget and "slack" in case.budget.terms else None
-    if slack is None:
-        return ""
-    if slack.point < 0:
-        return f" By the prediction the pools take {format_gib(-slack.point)} more than the card has."
-    return f" By the prediction {format_gib(slack.point)} would be left for graphs and activations."
-
-
-def _batch(case: Case) -> str:
-    """What ran when it died: the last prefill or the requests that never got a token."""
-    silent = [request for request in case.requests if request.error is not None and not request.chunks]
-    if not silent:
-        return ""
-    first = silent[0]
-    together = f"{first.concurrency} at once" if first.concurrency is not None else "open loop"
-    answered = [request for request in case.requests if request.ok]
-    ours = " (warm-up included)" if any(request.phase == "warmup" for request in answered) else ""
-    return f" after {counted(len(answered), 'request')}{ours}, at the first batch of step {first.step} ({together})"
-
-
-def _shortage_lines(case: Case, finding_id: str) -> tuple[Line, ...]:
-    if finding_id.startswith(("refused-state", "refused-no", "out-of-memory")):
-        return case.pool_lines()
-    if finding_id == "refused-weights":
-        numbers = [loaded.line for loaded in case.log.weights]
-        return tuple(line for number in numbers for line in case.line(number))
-    return ()
+        where = {"pools": "pools", "graphs": "graphs"}.get(failure.phase, "start")
+        return memory.out_of_memory(case, failure, "serving" if while_serving(case.log, failure) else where)
+    if failure.kind == "cut_off" and failure.phase == "graphs" and not while_serving(case.log, failure):
+        return running.graphs(case, failure)
+    explain = _EXPLAINED.get(failure.kind)
+    if explain is not None:
+        return explain(case, failure)
+    return refused(case, failure) if failure.phase == "arguments" else running.crashed(case, failure)
 
 
 def _failure_lines(case: Case, failure: Failure) -> tuple[Line, ...]:
     return case.line(failure.line) or (case.log.at(failure.line, failure.text),)
+
+
+#: Consequences that are printed when a child has failed.
+_SIGNALLED = ("ended_by_signal", "process_died")
+
+
+def _only_consequences(case: Case) -> tuple[Finding, ...]:
+    """SIGQUIT or a killed process tree without the failure above it: a paste that begins too late.
+
+    A process tree is killed at every orderly end too: alone it tells only where the server never became ready.
+    """
+    never_ready = case.log.ready_line is None and not case.log.decode.get("line") and case.status != "served"
+    signs = [
+        notice
+        for notice in case.log.notices
+        if notice.kind in _SIGNALLED or (notice.kind == "process_tree_killed" and never_ready)
+    ]
+    if not signs or case.status in ("served", "timed_out"):
+        return ()
+    return (
+        Finding(
+            id="ended-by-signal",
+            cause=outside.only_consequences(signs[0].text),
+            severity="fatal",
+            evidence=tuple(line for notice in signs[:3] for line in case.line(notice.line)),
+            lost=1.0,
+        ),
+    )
 
 
 def _silent_end(case: Case) -> tuple[Finding, ...]:

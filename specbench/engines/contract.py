@@ -49,7 +49,7 @@ class StatePool:
 
     rank: str
     role: Role
-    slots: int
+    slots: int | None  # None: a pasted part of the line, without them
     conv: Quantity | None
     ssm: Quantity | None
     scratch_ssm: Quantity | None  # None: the line has no scratch part (no speculation)

@@ -27,6 +27,10 @@ REFUSAL_KINDS = frozenset(
         "int8_pool_too_large",
         "memory_unbalanced",
         "memory_pool_too_small",
+        "context_above_model",
+        "backend_unsupported",
+        "model_not_found",
+        "model_unsupported",
     }
 )
 

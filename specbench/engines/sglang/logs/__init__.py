@@ -32,7 +32,8 @@ from .failure_texts import ANYBODYS
 from .failures import causes_first
 from .formats import VersionRange
 from .http_text import request_notice
-from .message import Message
+from .message import MOST_WRAPS, Message
+from .partial import FRAGMENTS
 from .reading import collect
 from .records import Record, record_of
 from .server_args import arguments_of, is_dict
@@ -143,7 +144,7 @@ class _Understanding:
             self._note(notice)
             return
         record = record_of(message, self._version)
-        if record is None:
+        if record is None or self._is_of_the_last_pool(record):
             return
         if not record.whole:
             self._unread.append((record.line, message.shown(record.text)))
@@ -165,6 +166,12 @@ class _Understanding:
             self._ranks.add(record.rank)
         if record.rank in self._ranks:
             self._records.append(record)
+
+    def _is_of_the_last_pool(self, record: Record) -> bool:
+        """Whether figures of a state pool that begin a line are what a line just above it wrapped to."""
+        return record.text.startswith(FRAGMENTS) and any(
+            above.kind == "state_pool" and 0 < record.line - above.line <= MOST_WRAPS for above in self._records[-2:]
+        )
 
     def _note(self, notice: Notice, *, counted: bool = False) -> None:
         self._evidence.setdefault(notice.line, notice.text)

@@ -69,7 +69,7 @@ def state_pools(rows: _Placed) -> tuple[StatePool, ...]:
         StatePool(
             rank=record.rank,
             role=role,
-            slots=record.figures["slots"],
+            slots=record.figures.get("slots"),
             conv=record.figures.get("conv"),
             ssm=record.figures.get("ssm"),
             scratch_ssm=record.figures.get("scratch_ssm"),

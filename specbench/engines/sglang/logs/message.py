@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ....logtext import as_text
 from .scan import Hit, rank_and_time
 
-_MOST_WRAPS = 5
+MOST_WRAPS = 5
 _FOLLOWING = 48
 
 #: A second message on the same physical line: two processes wrote at once.
@@ -48,7 +48,7 @@ class Message:
         """The message as one line; then with the next line joined to it, with the next two, …"""
         yield self.text
         parts = [self.text.rstrip()]
-        for line in self.following()[:_MOST_WRAPS]:
+        for line in self.following()[:MOST_WRAPS]:
             if _STARTS_ANEW.match(line):
                 return
             parts.append(line.strip())

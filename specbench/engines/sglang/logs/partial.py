@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     ),
     "state_pool": (
         "Mamba Cache is allocated",
-        ("slots",),
+        ("slots", "ssm", "conv"),
         {
             "slots": rf"max_mamba_cache_size: {_INT}",
             "conv": rf"\bconv_state size: {_GIB}",
@@ -63,6 +63,16 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
         },
     ),
 }
+#: A state pool line of which only figures were pasted begins with one of them.
+FRAGMENTS = (
+    "max_mamba_cache_size: ",
+    "conv_state size: ",
+    "ssm_state size: ",
+    "intermediate_ssm_state_cache size: ",
+    "intermediate_conv_window_cache size: ",
+)
+#: What such a fragment has to tell: a slot count alone may be anybody's setting.
+_OF_A_FRAGMENT = ("ssm", "conv", "scratch_ssm", "scratch_conv")
 _WHOLE_NUMBERS = frozenset(
     ("slots", "tokens", "kv_tokens", "chunked_prefill_size", "max_prefill_tokens", "running_requests", "context_len")
 )
@@ -76,6 +86,15 @@ def read_partly(text: str) -> tuple[str, dict[str, Any]] | None:
         figures = {name: _figure(name, pattern, text) for name, pattern in patterns.items()}
         return (kind, figures) if any(figures[name] is not None for name in needed) else None
     return None
+
+
+def read_fragment(text: str) -> tuple[str, dict[str, Any]] | None:
+    """The same of a text that begins amid a state pool line, cut there on purpose: its end ends a figure."""
+    if not text.startswith(FRAGMENTS):
+        return None
+    patterns = _KINDS["state_pool"][2]
+    figures = {name: _figure(name, pattern, text + "\n") for name, pattern in patterns.items()}
+    return ("state_pool", figures) if any(figures[name] is not None for name in _OF_A_FRAGMENT) else None
 
 
 def _figure(name: str, pattern: str, text: str) -> Any:

@@ -14,7 +14,7 @@ from . import formats
 from .form import squeeze
 from .formats import Dated, VersionRange
 from .message import Message
-from .partial import read_partly
+from .partial import FRAGMENTS, read_fragment, read_partly
 from .scan import LOOKALIKES
 
 _GRAPH = re.compile(r"Capture [\w -]{0,60}?graph")
@@ -51,6 +51,9 @@ def record_of(message: Message, version: str | None = None) -> Record | None:
                 return best
     if best is not None:
         return best
+    if text.startswith(FRAGMENTS):
+        fragment = read_fragment(longest) or read_fragment(text)
+        return None if fragment is None else Record(*fragment, message.rank, message.line, text, False, (None, None))
     if not _looks_like_ours(text):
         return None
     partly = [found for found in (read_partly(text), read_partly(longest)) if found]

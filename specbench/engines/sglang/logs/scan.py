@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ....logtext import Block
 from . import formats
+from .partial import FRAGMENTS
 
 #: Beginnings of lines that look like ours: what begins so and fits no form is reported as unread.
 LOOKALIKES = ("KV Cache ", "Mamba Cache ", "Load weight ", "Memory pool ", "max_total_num_tokens=", "Capture ")
@@ -164,7 +165,11 @@ def rank_and_time(bracket: str | None) -> tuple[str, str | None]:
 def _patterns(batches: bool) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
     """Message after a bracket; message at a line's beginning; the same after a carriage return (progress bars)."""
     more = _BATCHES if batches else ()
-    every = _alternatives((*formats.heads(), *LOOKALIKES, *_OPENINGS, *_HIT_AN_EXCEPTION, *more)) + rb"|" + ACCESS
+    every = (
+        _alternatives((*formats.heads(), *LOOKALIKES, *FRAGMENTS, *_OPENINGS, *_HIT_AN_EXCEPTION, *more))
+        + rb"|"
+        + ACCESS
+    )
     at_line_start = (
         _PREFIX + rb"[ \t>]{0,40}(?=" + every + rb"|" + re.escape(FRAME).encode() + rb"|"
         rb"(?=[A-Za-z_])" + _ERROR_NAME + rb"|" + _PROGRAM_SAYS + rb"|" + re.escape(BENCHMARK_JSON).encode() + rb")"

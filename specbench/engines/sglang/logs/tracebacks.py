@@ -35,6 +35,7 @@ class _Chain:
     text: str  # the line it begins with
     fatal: bool  # the process said that it ends because of it
     frames: list[str] = field(default_factory=list)
+    outer: list[str] = field(default_factory=list)  # of the tracebacks that follow in its chain
     exceptions: list[tuple[int, str, str]] = field(default_factory=list)  # line, class, message
     chained: bool = False  # the next traceback belongs to it
 
@@ -73,8 +74,10 @@ class Tracebacks:
                 self._chain.chained = True
             return True
         if text.startswith(FRAME):
-            if self._chain is not None and not self._chain.exceptions and len(self._chain.frames) < 200:
-                self._chain.frames.append(text)
+            if self._chain is not None:
+                frames = self._chain.outer if self._chain.exceptions else self._chain.frames
+                if len(frames) < 200:
+                    frames.append(text)
             return True
         if found := _ARGPARSE.match(text):
             self.end(progress)
@@ -120,11 +123,11 @@ class Tracebacks:
         known = [(line, name, text, classify(name, text)) for line, name, text in chain.exceptions]
         line, name, text, found = next((entry for entry in known if entry[3]), known[-1])
         values: dict[str, Any] = dict(found.values) if found else {}
-        if (place := where(chain.frames)) is not None:
+        if (place := where(chain.frames) or where(chain.outer)) is not None:
             values["where"] = place
         if name.rpartition(".")[2] in _ORDERLY:
             return
-        uncaught = bool(chain.frames) and UNCAUGHT.search(chain.frames[0]) is not None
+        uncaught = any(UNCAUGHT.search(frame) for frame in (*chain.frames[:1], *chain.outer))
         if found is not None and found.kind in OFTEN_CAUGHT and not (chain.fatal or uncaught or alone):
             found = None
         if found is None and not chain.fatal and not uncaught:

@@ -1,0 +1,349 @@
+"""Starts that memory ended: what was needed, what there was, and which pool took it.
+
+In: a case and its failure. Out: a fault with its arithmetic and remedies that were tried by prediction. The engine's
+advice is not repeated unchecked: "Loaded weights leave no GPU memory" is printed after state slots and scratch were
+taken off too, and often it is they (kv_cache_configurator.py, _profile_available_bytes, of 0.5.14 to 0.5.23).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ..engines.contract import Failure, Line
+from ..planning.wishes import LEAST_SLACK_BYTES
+from ..units import GIB, Quantity, format_gib, gib
+from ..versions import at_least
+from .case import Case
+from .fault import Fault, said, sourced
+from .finding import Remedy
+from .logged_memory import largest, scratch_of_request, taken
+
+
+def state_pool(case: Case, failure: Failure) -> Fault:
+    """Fewer state slots than one request takes, or none."""
+    logged = failure.values.get("state_slots")
+    slots = logged if isinstance(logged, int) else case.pools.state_slots
+    told = failure.values.get("slots_per_request")
+    per_request = told if isinstance(told, int) else case.limit("slots_per_request")
+    if slots is not None and slots > 0 and per_request:
+        cause = (
+            f"The state pool got {slots} slots and one request needs {per_request}: {slots} // {per_request} = "
+            f"{slots // per_request} requests can run, so the server refuses to start.{_asked_slots(case, per_request)}"
+            f"{_scratch(case)}"
+        )
+    else:
+        rest = failure.values.get("rest")
+        none_left = isinstance(rest, Quantity) and rest.bytes < 0
+        head = "Nothing is left for the state pool" if none_left else "The state pool is too small for a single request"
+        cause = (
+            f"{head}.{_weights_share(case) if none_left else ''}{_slot_arithmetic(case, failure)}{_scratch(case)}"
+            f"{_predicted(case)} The engine says: {said(failure)}"
+        )
+    agree = told is None or case.limit("slots_per_request") in (None, told)
+    return Fault(
+        id="refused-state-pool",
+        cause=cause,
+        remedies=(case.remedies() if agree else ()) or _more_slots(case, slots, per_request),
+        evidence=case.pool_lines(),
+        lost=1.0,
+    )
+
+
+def _asked_slots(case: Case, per_request: int) -> str:
+    asked, wanted = case.pools.requested.get("state_slots"), case.wanted_requests
+    if not isinstance(asked, int) or wanted is None:
+        return ""
+    whole = f"{wanted} × {per_request} = {wanted * per_request}"
+    return f" max_mamba_cache_size asks for so many; {wanted} requests take {whole}."
+
+
+def _weights_share(case: Case) -> str:
+    """What the static fraction allows against what loading took, by the log of the rank with least free memory."""
+    rank = case.pools.deciding_rank
+    free = None if rank is None else case.pools.pre.get(rank)
+    if free is None or case.asked_fraction is None:
+        return ""
+    loads = [(load.role, load.used.bytes) for load in case.log.weights if load.rank == rank and load.used is not None]
+    if not loads:
+        return ""
+    took = " and ".join(f"{format_gib(size)}{' of the draft' if role == 'draft' else ''}" for role, size in loads)
+    return (
+        f" The static fraction allows {case.asked_fraction:g} × {gib(free.bytes):.2f} = "
+        f"{format_gib(round(case.asked_fraction * free.bytes))}, and loading the weights took {took}."
+    )
+
+
+def _slot_arithmetic(case: Case, failure: Failure) -> str:
+    """The engine's own figures of a pool without a slot: what was left, and what one slot takes."""
+    rest, slot = failure.values.get("rest"), failure.values.get("slot")
+    if not isinstance(rest, Quantity) or not isinstance(slot, Quantity):
+        return ""
+    left = f"{gib(rest.bytes):.2f} GiB are left" if rest.bytes >= 0 else f"{gib(-rest.bytes):.2f} GiB are missing"
+    return (
+        f" After the weights{_and_scratch(case)} {left} (the engine's figure); one slot takes "
+        f"{slot.bytes / 2**20:.2f} MiB."
+    )
+
+
+def _and_scratch(case: Case) -> str:
+    """Speculation takes its scratch off first; a log that tells that there is none has none."""
+    arguments = case.log.server_args
+    without = arguments is not None and "speculative_algorithm" in arguments and not arguments["speculative_algorithm"]
+    return "" if without else " and the speculative scratch"
+
+
+def _more_slots(case: Case, slots: int | None, per_request: int | None) -> tuple[Remedy, ...]:
+    """Where nothing can be predicted: as many slots as the wanted requests take, or fewer requests."""
+    wanted = case.wanted_requests
+    if case.budget is not None and case.config is not None:
+        return ()
+    if slots is None or not per_request:
+        return ()
+    enough = (wanted or 1) * per_request
+    return sourced(
+        case,
+        {"memory.max_mamba_cache_size": enough},
+        f"{per_request} slots for each of {wanted or 1}; whether the memory suffices is not known",
+        version="0.5.18",
+    )
+
+
+def weights(case: Case, failure: Failure) -> Fault:
+    """Nothing left for KV after weights, state slots and scratch; the engine's text names the weights alone."""
+    return Fault(
+        id="refused-weights",
+        cause=(
+            f"Weights, state slots and speculative scratch leave nothing for KV.{_not_the_weights(case, failure)}"
+            f"{_fixed_slots(case)}{_scratch(case)}{_predicted(case)} The engine blames the weights, and proposes a "
+            "larger mem_fraction_static."
+        ),
+        remedies=case.remedies(),
+        evidence=_weight_lines(case),
+        lost=1.0,
+    )
+
+
+def _not_the_weights(case: Case, failure: Failure) -> str:
+    """The text's own figures: 1 - available/pre is the share that the weights take."""
+    fraction, minimum = failure.values.get("mem_fraction_static"), failure.values.get("minimum")
+    if not isinstance(fraction, float) or not isinstance(minimum, float):
+        return ""
+    pre = max((quantity.bytes for quantity in case.pools.pre.values()), default=None)
+    if fraction <= minimum:
+        return f" The weights take {minimum:.4f} of the free memory, more than the fraction {fraction:g} allows."
+    left = "" if pre is None else f" × {format_gib(pre)} = {format_gib(round((fraction - minimum) * pre))}"
+    return (
+        f" It is not the weights: they take {minimum:.4f} of the free memory, and {fraction:g} - {minimum:.4f} = "
+        f"{fraction - minimum:.4f}{left} are left for pools."
+    )
+
+
+def _fixed_slots(case: Case) -> str:
+    """State slots that were asked for by number: they are taken whole, before KV gets anything."""
+    asked = case.pools.requested.get("state_slots")
+    if not isinstance(asked, int) or asked <= 0:
+        return ""
+    slot = case.budget.details.get("slot_bytes") if case.budget is not None else None
+    size = (
+        ""
+        if slot is None
+        else f": {asked + 1:,} rows × {slot.point / 2**20:.2f} MiB = {format_gib((asked + 1) * slot.point)} (predicted)"
+    )
+    return f" {asked:,} state slots are asked for by max_mamba_cache_size, and taken before KV gets anything{size}."
+
+
+def nothing_left(case: Case, failure: Failure) -> Fault:
+    """The KV pool would have no token, or too few for a single request."""
+    return Fault(
+        id="refused-no-memory",
+        cause=(
+            "Nothing is left for the KV "
+            f"pool.{_fixed_slots(case)}{_scratch(case)}{_predicted(case)}{_draft_outside(case)} "
+            f"The engine says: {said(failure)}"
+        ),
+        remedies=case.remedies(),
+        evidence=(*_weight_lines(case), *case.pool_lines()),
+        lost=1.0,
+    )
+
+
+def _draft_outside(case: Case) -> str:
+    """Before 0.5.14 a draft's weights come on top: then a larger fraction may fail the other way."""
+    version = case.rules_version
+    if not _and_scratch(case) or (version is not None and at_least(version, "0.5.14")):
+        return ""
+    return (
+        " With speculation, before 0.5.14 the draft's weights and pools have to fit beside this budget: where a larger "
+        "fraction runs out of memory instead, no fraction serves, and fewer tokens (--max-total-tokens), fewer "
+        "requests or more GPUs do."
+    )
+
+
+def int8_pool(case: Case, failure: Failure) -> Fault:
+    """The pool of int8 checkpoints comes out of what the static fraction left over."""
+    needed, free, count = (failure.values.get(name) for name in ("needed", "free", "checkpoints"))
+    cause = f"The pool of int8 state checkpoints does not fit beside the others. The engine says: {said(failure)}"
+    remedies: tuple[Remedy, ...] = ()
+    if isinstance(needed, Quantity) and isinstance(free, Quantity):
+        missing = needed.bytes - free.bytes
+        cause = (
+            f"The pool of int8 state checkpoints takes {format_gib(needed.bytes)}, {format_gib(free.bytes)} are free: "
+            f"{format_gib(missing)} are missing. It is not part of the static fraction."
+        )
+        if isinstance(count, int) and count > 0 and needed.bytes > 0:
+            each = needed.bytes / count
+            fits = math.floor((free.bytes - LEAST_SLACK_BYTES) / each)
+            cause += f" {count:,} checkpoints take {each / 2**20:.2f} MiB each."
+            if fits > 0:
+                remedies += sourced(
+                    case,
+                    {"engine.args.int8-mamba-ckpt-size": fits},
+                    f"{fits:,} checkpoints take {format_gib(round(fits * each))} and leave "
+                    f"{format_gib(free.bytes - round(fits * each))}; fewer prefixes are kept",
+                    version="0.5.16",
+                )
+        remedies += case.less_memory(missing)
+    return Fault(id="refused-int8-pool", cause=cause, remedies=remedies, evidence=case.pool_lines(), lost=1.0)
+
+
+def unbalanced(case: Case, failure: Failure) -> Fault:
+    """The ranks' free memory differs by more than a tenth."""
+    least, own = failure.values.get("most_gib"), failure.values.get("local_gib")
+    figures = ""
+    if isinstance(least, float) and isinstance(own, float):
+        figures = (
+            f" The least has {least:.2f} GiB free, this one {own:.2f}; the engine wants at least 0.9 × {own:.2f} = "
+            f"{0.9 * own:.2f}."
+        )
+    old = case.rules_version is not None and not at_least(case.rules_version, "0.5.8")
+    env = {"SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1"} if old else {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
+    return Fault(
+        id="refused-unbalanced",
+        cause=f"One GPU has much less free memory than another: someone else uses it.{figures} {said(failure)}",
+        remedies=sourced(
+            case, {}, "better end the other process (nvidia-smi names it): the least decides all pools", env=env
+        ),
+        lost=1.0,
+    )
+
+
+_WHERE = {
+    "pools": "while the pools were allocated",
+    "graphs": "at graph capture",
+    "start": "while starting",
+}
+
+
+def out_of_memory(case: Case, failure: Failure, where: str) -> Fault:
+    """torch could not allocate. `where`: start, pools, graphs, serving."""
+    requested, free = (_bytes(failure, name) for name in ("requested_bytes", "free_bytes"))
+    missing = max(0, (requested or 0) - (free or 0))
+    head = (
+        "Out of GPU memory while serving: activations did not fit beside the pools."
+        if where == "serving"
+        else f"Out of GPU memory {_WHERE[where]}: the static fraction leaves too little outside the budget."
+    )
+    return Fault(
+        id=f"out-of-memory-{where}",
+        cause=f"{head}{_allocation(failure)}{largest(case)}{taken(case)}{_slack(case)}",
+        remedies=case.less_memory(missing) or case.remedies() or _less_by_hand(case, failure, missing, where),
+        evidence=case.pool_lines(),
+        lost=1.0,
+    )
+
+
+def _allocation(failure: Failure) -> str:
+    """What was asked of the card and what it had, as torch says."""
+    requested, free, total = (_bytes(failure, name) for name in ("requested_bytes", "free_bytes", "total_bytes"))
+    if requested is None:
+        return ""
+    asked = f" {_size(requested)} were asked for"
+    if free is None:
+        return f"{asked}."
+    of = "" if total is None else f" of {_size(total)}"
+    gap = f": {_size(requested - free)} are missing" if requested > free else ", but not in one piece"
+    return f"{asked}, {_size(free)}{of} were free{gap}."
+
+
+def _less_by_hand(case: Case, failure: Failure, missing: int, where: str) -> tuple[Remedy, ...]:
+    """Where nothing can be predicted: from the log's own figures."""
+    found: tuple[Remedy, ...] = ()
+    total, fraction = _bytes(failure, "total_bytes"), case.asked_fraction
+    if total and fraction:
+        lower = math.floor((fraction - (missing + LEAST_SLACK_BYTES) / total) * 100) / 100
+        if 0 < lower < fraction:
+            found += sourced(
+                case,
+                {"memory.mem_fraction_static": lower},
+                f"leaves {format_gib(round((fraction - lower) * total))} more outside the pools, {_size(missing)} "
+                "are missing",
+            )
+    each = scratch_of_request(case)
+    requests = None if each is None else each.requests
+    if each is not None and requests is not None and requests > 1:
+        fewer = max(1, requests // 2)
+        freed = (requests - fewer) * each.size_bytes
+        if freed > missing:
+            found += sourced(
+                case,
+                {"memory.max_running_requests": fewer},
+                f"asks for {fewer} instead of {requests}: {requests - fewer} × {_size(each.size_bytes)} = "
+                f"{format_gib(freed)} less of scratch, as logged",
+            )
+    if where == "graphs":
+        found += sourced(
+            case, {"memory.cuda_graph_max_bs": 8}, "graphs of smaller batches only: larger ones run without"
+        )
+    return found
+
+
+def _bytes(failure: Failure, name: str) -> int | None:
+    value = failure.values.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _size(size_bytes: int) -> str:
+    """GiB, or MiB below one."""
+    return format_gib(size_bytes) if size_bytes >= GIB else f"{size_bytes / 2**20:.2f} MiB"
+
+
+def _scratch(case: Case) -> str:
+    """The arithmetic that explains most collapses: scratch of the requested requests against what there is."""
+    budget = case.budget
+    if budget is None or case.wanted_requests is None:
+        return ""
+    per_request = budget.details.get("scratch_per_request_bytes")
+    rest = budget.details.get("rest_bytes")
+    if per_request is None or rest is None or per_request.point == 0 or rest.point <= 0:
+        return ""
+    total = per_request.point * case.wanted_requests
+    return (
+        f" Speculation alone would take {case.wanted_requests} × {gib(per_request.point):.2f} = {format_gib(total)} of "
+        f"scratch out of the {format_gib(rest.point)} that are left for pools after the weights (predicted)."
+    )
+
+
+def _predicted(case: Case) -> str:
+    """Why the prediction refuses too, where it is the weights that take all."""
+    rest = case.budget.details.get("rest_bytes") if case.budget is not None else None
+    if case.budget is None or rest is None or rest.point > 0 or case.budget.verdict != "refused":
+        return ""
+    return f" By the prediction: {case.budget.reason}"
+
+
+def _slack(case: Case) -> str:
+    slack = case.budget.terms["slack"].bytes if case.budget and "slack" in case.budget.terms else None
+    if slack is None:
+        return ""
+    if slack.point < 0:
+        return f" By the prediction the pools take {format_gib(-slack.point)} more than the card has."
+    return f" By the prediction {format_gib(slack.point)} would be left for graphs and activations."
+
+
+def _weight_lines(case: Case) -> tuple[Line, ...]:
+    return _lines(case, (loaded.line for loaded in case.log.weights))
+
+
+def _lines(case: Case, numbers: Iterable[int]) -> tuple[Line, ...]:
+    return tuple(line for number in numbers for line in case.line(number))
