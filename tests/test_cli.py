@@ -107,7 +107,8 @@ def test_a_paste_is_diagnosed():
     log = (ROOT / "tests" / "records" / "dflash_r8" / "server.log").read_bytes()
     document = json.loads(specbench("diagnose", "-", "--json", stdin=log).stdout)
     assert document["source"] == "standard input"
-    assert [finding["id"] for finding in document["findings"]] == ["capped-by-state-slots", "slots-idle-while-queueing"]
+    ids = [finding["id"] for finding in document["findings"]]
+    assert ids == ["capped-by-state-slots", "slots-idle-while-queueing", "acceptance-too-low"]
     assert document["requested"]["running_requests"] == 8
     assert document["resolved"]["running_requests"] == 1
 

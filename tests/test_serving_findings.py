@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from specbench.engines.sglang import logs
 from specbench.reading.intervals import intervals
 
 RECORDS = Path(__file__).parent / "records"
+seen = cache(of_path)  # a diagnosis is frozen
 CASES = Path(__file__).parent / "logs" / "sglang" / "cases"
 
 
@@ -20,7 +22,7 @@ def findings(lines: str) -> dict[str, Finding]:
 
 
 def of(path: Path, finding_id: str) -> list[Finding]:
-    return [finding for finding in of_path(path).findings if finding.id == finding_id]
+    return [finding for finding in seen(path).findings if finding.id == finding_id]
 
 
 # ── throughput and idle time ─────────────────────────────────────────────────────────────────────────────────────────
@@ -45,7 +47,7 @@ def test_a_log_whose_lines_all_follow_idle_time_has_no_speed() -> None:
     path = RECORDS / "h200_no-speculation-8" / "server.log"
     (finding,) = of(path, "throughput-spans-idle")
     assert "3 of 3 decode lines count time" in finding.cause and "No line is without." in finding.cause
-    serving = of_path(path).serving
+    serving = seen(path).serving
     assert serving is not None and (serving.throughput_max, serving.idle_lines) == (None, 3)
 
 
@@ -74,7 +76,7 @@ def test_what_fell_into_an_interval() -> None:
 )
 def test_the_peak_is_of_a_line_that_counts_no_idle_time(name: str, peak: float | None, idle: int) -> None:
     """h200_dflash-8-full-card: 141.96 tokens/s is the highest, of a line that begins with an empty server."""
-    serving = of_path(RECORDS / name).serving
+    serving = seen(RECORDS / name).serving
     assert serving is not None and (serving.throughput_max, serving.idle_lines) == (peak, idle)
 
 

@@ -25,6 +25,12 @@ def diagnose(
         bool,
         typer.Option("--all", help="Every remedy in full, whole lines of evidence, the pools of every rank."),
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECORD|LOG", help="The same server without speculation: says whether its acceptance pays."
+        ),
+    ] = None,
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -46,6 +52,10 @@ def diagnose(
 
     with reading_bar(sources) if wanted(sources, json_output=json_output) else nullcontext():
         found = of_paths(sources)
+    if against is not None:
+        from ..diagnose.against import with_other
+
+        found = with_other(found, against)
     if json_output:
         import json
 

@@ -36,11 +36,12 @@ from ..terms import Basis, Origin, Status
 from ..units import counted
 from .case import Case
 from .fault import while_serving
-from .finding import Finding
+from .finding import Finding, by_cost
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
 from .refusing import folder_refusal, refusal
+from .rules_acceptance import decays, hardly_accepted
 from .rules_card import graphs_above_estimate, memory_taken_by_others, negative_figures, ranks_disagree
 from .rules_idle_slots import idle_slots
 from .rules_limits import capped, context_above_pool, token_limit, token_limit_far_below
@@ -82,12 +83,12 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     queue_with_room,
     admission_delayed,
     retraction,
+    decays,
+    hardly_accepted,
     slow_first,
     prefix_hits,
     throughput_spans_idle,
 )
-
-_ORDER = {"fatal": 0, "costly": 1, "notice": 2}
 
 
 def of_path(path: str | Path, *, told: Told | None = None) -> Diagnosis:
@@ -273,7 +274,7 @@ def _diagnosis(
     assumptions: tuple[str, ...] = (),
     marked: tuple[str, ...] = (),
 ) -> Diagnosis:
-    findings = sorted((finding for rule in RULES for finding in rule(case)), key=_cost)
+    findings = by_cost(finding for rule in RULES for finding in rule(case))
     seen = serving(case.log)
     sent, answered = (None, None) if case.bare else tally(case.requests)
     at_once = case.at_once
@@ -309,16 +310,11 @@ def _diagnosis(
         pools=case.pools,
         budgets=case.budgets,
         reconciliation=reconcile(case.budgets, case.pools),
-        findings=tuple(findings),
+        findings=findings,
         unread=case.log.unread,
         assumptions=assumptions if case.unsized is None else (*assumptions, f"memory is not predicted: {case.unsized}"),
         marks=marked,
     )
-
-
-def _cost(finding: Finding) -> tuple[int, float]:
-    """Gravest first; of equally grave ones what costs most, and those whose cost is not known in the order of RULES."""
-    return _ORDER[finding.severity], -(finding.lost or 0.0)
 
 
 def _status(log: ServerLog) -> Status | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,3 +51,11 @@ class Finding:
     #: Orders the findings of one severity. None: not known.
     lost: float | None = None
     beside: str = ""  # the cause in a clause that follows a graver one; "": it explains nothing that one leaves open
+
+
+_GRAVEST_FIRST: dict[Severity, int] = {"fatal": 0, "costly": 1, "notice": 2}
+
+
+def by_cost(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Gravest first; of equally grave ones what costs most, and those whose cost is not known in the given order."""
+    return tuple(sorted(findings, key=lambda finding: (_GRAVEST_FIRST[finding.severity], -(finding.lost or 0.0))))
