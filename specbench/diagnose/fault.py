@@ -52,6 +52,12 @@ def while_serving(log: ServerLog, failure: Failure) -> bool:
     return any(line < failure.line for line in batches) or failure.phase == "serving"
 
 
+def last_batch(case: Case) -> tuple[Line, ...]:
+    """The last batch line, as evidence."""
+    lines = sorted((*case.log.decode.get("line", ())[-1:], *case.log.prefill.get("line", ())[-1:]))
+    return tuple(line for number in lines[-1:] for line in case.line(number))
+
+
 def flags_version(case: Case, likely: str | None = None) -> str:
     """The release whose flags are named: the server's; else `likely` (one that prints the text); else the newest."""
     return case.rules_version or case.log.version_range[1] or likely or EXAMINED[-1]

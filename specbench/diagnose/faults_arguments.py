@@ -96,7 +96,7 @@ def _shorter_context(figures: Figures) -> tuple[_Way, ...]:
 
 _REFUSED: tuple[_Refused, ...] = (
     _Refused(
-        text=re.compile(r"Speculative decoding for (?P<model>[\w.]{1,100}) is not compatible with radix cache"),
+        text=re.compile(r"Speculative decoding for (?P<model>\w{1,100}) is not compatible with radix cache"),
         why="Speculation with a prefix cache needs the strategy extra_buffer up to 0.5.13, where auto means no_buffer.",
         ways=_always(
             _Way(set={_STRATEGY: "extra_buffer"}, note=_BUFFERED, env={"SGLANG_ENABLE_SPEC_V2": "1"}), _WITHOUT_RADIX
@@ -130,7 +130,7 @@ _REFUSED: tuple[_Refused, ...] = (
         version="0.5.13",
     ),
     _Refused(
-        text=re.compile(r"extra_buffer is not supported for (?P<model>[\w.]{1,100})(?:;| model)"),
+        text=re.compile(r"extra_buffer is not supported for (?P<model>\w{1,100})(?:;| model)"),
         why="The strategy extra_buffer is not made for {model}.",
         ways=_always(_AUTO, _NO_BUFFER, _WITHOUT_RADIX),
         version="0.5.16",
@@ -149,7 +149,7 @@ _REFUSED: tuple[_Refused, ...] = (
     ),
     _Refused(
         text=re.compile(
-            r"--mamba-radix-cache-strategy (?P<strategy>\w{1,30}) needs mamba state, got (?P<model>[\w.]{1,100})"
+            r"--mamba-radix-cache-strategy (?P<strategy>\w{1,30}) needs mamba state, got (?P<model>\w{1,100})"
         ),
         why="The strategy {strategy} is for models with state, and {model} has none.",
         ways=_always(_AUTO),
@@ -213,7 +213,7 @@ _REFUSED: tuple[_Refused, ...] = (
         version="0.5.22",
     ),
     _Refused(
-        text=re.compile(r"(?P<model>[\w.]{1,100}) does not support (?P<backend>\w{1,30}) attention backend"),
+        text=re.compile(r"(?P<model>\w{1,100}) does not support (?P<backend>\w{1,30}) attention backend"),
         why="{model} does not run with the attention backend {backend}: its first layer may be no attention layer.",
         ways=_always(_FLASHINFER),
         version="0.5.16",

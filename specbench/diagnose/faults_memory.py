@@ -1,4 +1,4 @@
-"""Starts that memory ended: what was needed, what there was, and which pool took it.
+"""Starts that the sizing of pools ended: what was needed, what there was, and which pool took it.
 
 In: a case and its failure. Out: a fault with its arithmetic and remedies that were tried by prediction. The engine's
 advice is not repeated unchecked: "Loaded weights leave no GPU memory" is printed after state slots and scratch were
@@ -11,13 +11,14 @@ import math
 from collections.abc import Iterable
 
 from ..engines.contract import Failure, Line
+from ..planning import changes as candidates
 from ..planning.wishes import LEAST_SLACK_BYTES
-from ..units import GIB, Quantity, format_gib, gib
+from ..units import Quantity, format_gib, gib
 from ..versions import at_least
 from .case import Case
 from .fault import Fault, said, sourced
 from .finding import Remedy
-from .logged_memory import largest, scratch_of_request, taken
+from .trying import Change, Goal
 
 
 def state_pool(case: Case, failure: Failure) -> Fault:
@@ -44,10 +45,26 @@ def state_pool(case: Case, failure: Failure) -> Fault:
     return Fault(
         id="refused-state-pool",
         cause=cause,
-        remedies=(case.remedies() if agree else ()) or _more_slots(case, slots, per_request),
+        remedies=(_start(case) if agree else ()) or _more_slots(case, slots, per_request),
         evidence=case.pool_lines(),
         lost=1.0,
     )
+
+
+def _start(case: Case) -> tuple[Remedy, ...]:
+    """Changes by which what was asked starts; a larger fraction with slots by number where one alone does not do."""
+    found = case.remedies()
+    fraction, wanted, per_request = case.asked_fraction, case.wanted_requests, case.limit("slots_per_request")
+    if found or fraction is None or wanted is None or not per_request:
+        return found
+    slots = candidates.slots(per_request, wanted)
+    both = tuple(
+        Change({**larger.set, **slots.set}, f"{larger.note}; {slots.note}")
+        for larger in candidates.fractions(fraction)
+        if float(larger.value) > fraction
+    )
+    remedy = case.tried(both, Goal(requests=wanted))
+    return () if remedy is None else (remedy,)
 
 
 def _asked_slots(case: Case, per_request: int) -> str:
@@ -118,7 +135,7 @@ def weights(case: Case, failure: Failure) -> Fault:
             f"{_fixed_slots(case)}{_scratch(case)}{_predicted(case)} The engine blames the weights, and proposes a "
             "larger mem_fraction_static."
         ),
-        remedies=case.remedies(),
+        remedies=_start(case),
         evidence=_weight_lines(case),
         lost=1.0,
     )
@@ -162,7 +179,7 @@ def nothing_left(case: Case, failure: Failure) -> Fault:
             f"pool.{_fixed_slots(case)}{_scratch(case)}{_predicted(case)}{_draft_outside(case)} "
             f"The engine says: {said(failure)}"
         ),
-        remedies=case.remedies(),
+        remedies=_start(case),
         evidence=(*_weight_lines(case), *case.pool_lines()),
         lost=1.0,
     )
@@ -228,86 +245,6 @@ def unbalanced(case: Case, failure: Failure) -> Fault:
     )
 
 
-_WHERE = {
-    "pools": "while the pools were allocated",
-    "graphs": "at graph capture",
-    "start": "while starting",
-}
-
-
-def out_of_memory(case: Case, failure: Failure, where: str) -> Fault:
-    """torch could not allocate. `where`: start, pools, graphs, serving."""
-    requested, free = (_bytes(failure, name) for name in ("requested_bytes", "free_bytes"))
-    missing = max(0, (requested or 0) - (free or 0))
-    head = (
-        "Out of GPU memory while serving: activations did not fit beside the pools."
-        if where == "serving"
-        else f"Out of GPU memory {_WHERE[where]}: the static fraction leaves too little outside the budget."
-    )
-    return Fault(
-        id=f"out-of-memory-{where}",
-        cause=f"{head}{_allocation(failure)}{largest(case)}{taken(case)}{_slack(case)}",
-        remedies=case.less_memory(missing) or case.remedies() or _less_by_hand(case, failure, missing, where),
-        evidence=case.pool_lines(),
-        lost=1.0,
-    )
-
-
-def _allocation(failure: Failure) -> str:
-    """What was asked of the card and what it had, as torch says."""
-    requested, free, total = (_bytes(failure, name) for name in ("requested_bytes", "free_bytes", "total_bytes"))
-    if requested is None:
-        return ""
-    asked = f" {_size(requested)} were asked for"
-    if free is None:
-        return f"{asked}."
-    of = "" if total is None else f" of {_size(total)}"
-    gap = f": {_size(requested - free)} are missing" if requested > free else ", but not in one piece"
-    return f"{asked}, {_size(free)}{of} were free{gap}."
-
-
-def _less_by_hand(case: Case, failure: Failure, missing: int, where: str) -> tuple[Remedy, ...]:
-    """Where nothing can be predicted: from the log's own figures."""
-    found: tuple[Remedy, ...] = ()
-    total, fraction = _bytes(failure, "total_bytes"), case.asked_fraction
-    if total and fraction:
-        lower = math.floor((fraction - (missing + LEAST_SLACK_BYTES) / total) * 100) / 100
-        if 0 < lower < fraction:
-            found += sourced(
-                case,
-                {"memory.mem_fraction_static": lower},
-                f"leaves {format_gib(round((fraction - lower) * total))} more outside the pools, {_size(missing)} "
-                "are missing",
-            )
-    each = scratch_of_request(case)
-    requests = None if each is None else each.requests
-    if each is not None and requests is not None and requests > 1:
-        fewer = max(1, requests // 2)
-        freed = (requests - fewer) * each.size_bytes
-        if freed > missing:
-            found += sourced(
-                case,
-                {"memory.max_running_requests": fewer},
-                f"asks for {fewer} instead of {requests}: {requests - fewer} × {_size(each.size_bytes)} = "
-                f"{format_gib(freed)} less of scratch, as logged",
-            )
-    if where == "graphs":
-        found += sourced(
-            case, {"memory.cuda_graph_max_bs": 8}, "graphs of smaller batches only: larger ones run without"
-        )
-    return found
-
-
-def _bytes(failure: Failure, name: str) -> int | None:
-    value = failure.values.get(name)
-    return value if isinstance(value, int) else None
-
-
-def _size(size_bytes: int) -> str:
-    """GiB, or MiB below one."""
-    return format_gib(size_bytes) if size_bytes >= GIB else f"{size_bytes / 2**20:.2f} MiB"
-
-
 def _scratch(case: Case) -> str:
     """The arithmetic that explains most collapses: scratch of the requested requests against what there is."""
     budget = case.budget
@@ -330,15 +267,6 @@ def _predicted(case: Case) -> str:
     if case.budget is None or rest is None or rest.point > 0 or case.budget.verdict != "refused":
         return ""
     return f" By the prediction: {case.budget.reason}"
-
-
-def _slack(case: Case) -> str:
-    slack = case.budget.terms["slack"].bytes if case.budget and "slack" in case.budget.terms else None
-    if slack is None:
-        return ""
-    if slack.point < 0:
-        return f" By the prediction the pools take {format_gib(-slack.point)} more than the card has."
-    return f" By the prediction {format_gib(slack.point)} would be left for graphs and activations."
 
 
 def _weight_lines(case: Case) -> tuple[Line, ...]:

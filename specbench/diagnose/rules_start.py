@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..engines.contract import Failure, Line
+from . import faults_allocation as allocation
+from . import faults_crash as crash
 from . import faults_memory as memory
 from . import faults_outside as outside
 from . import faults_running as running
@@ -35,8 +37,8 @@ _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
     "state_slots_exhausted": running.state_slots,
     "memory_leak": running.memory_leak,
     "watchdog_timeout": running.watchdog,
-    "graph_capture_failed": running.graphs,
-    "gpu_fault": running.gpu_fault,
+    "graph_capture_failed": crash.graphs,
+    "gpu_fault": crash.gpu_fault,
     # outside its pools
     "bad_environment": outside.environment,
     "kernel_missing": outside.kernel_missing,
@@ -74,13 +76,13 @@ def failed(case: Case) -> tuple[Finding, ...]:
 def _explained(case: Case, failure: Failure) -> Fault:
     if failure.kind == "cuda_oom" or "OutOfMemory" in (failure.exception or ""):
         where = {"pools": "pools", "graphs": "graphs"}.get(failure.phase, "start")
-        return memory.out_of_memory(case, failure, "serving" if while_serving(case.log, failure) else where)
+        return allocation.out_of_memory(case, failure, "serving" if while_serving(case.log, failure) else where)
     if failure.kind == "cut_off" and failure.phase == "graphs" and not while_serving(case.log, failure):
-        return running.graphs(case, failure)
+        return crash.graphs(case, failure)
     explain = _EXPLAINED.get(failure.kind)
     if explain is not None:
         return explain(case, failure)
-    return refused(case, failure) if failure.phase == "arguments" else running.crashed(case, failure)
+    return refused(case, failure) if failure.phase == "arguments" else crash.crashed(case, failure)
 
 
 def _failure_lines(case: Case, failure: Failure) -> tuple[Line, ...]:

@@ -25,7 +25,9 @@ class Told:
 
 
 def with_arguments(log: ServerLog, told: Told) -> ServerLog:
-    """The log with the told arguments where it printed none of that name. Without any, the log as it is."""
+    """The log with the told version and arguments where it names none. Without any, the log as it is."""
+    if told.version is not None and log.version is None:
+        log = dataclasses.replace(log, version=told.version)
     if not told.arguments:
         return log
     return dataclasses.replace(log, server_args={**told.arguments, **(log.server_args or {})})

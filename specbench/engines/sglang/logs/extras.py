@@ -34,7 +34,7 @@ FORMS: dict[str, Form] = {
     ),
     # What is printed when a child has failed: the cause stands above. Alike in all versions that have them.
     "child_sent_sigquit": Form("notice:ended_by_signal", "Received sigquit from a child process."),
-    "sigquit": Form("notice:ended_by_signal", "SIGQUIT received. signum="),
+    "sigquit": Form("notice:ended_by_signal", "SIGQUIT received."),
     "tree_killed": Form("notice:process_tree_killed", "kill_process_tree called: parent_pid={pid:int}"),
     "warmup_failed": Form("failure:warmup_failed", "Initialization failed. warmup error:"),
     # Spelled like the pool lines, but by hand or by a fork; no version prints them so.
