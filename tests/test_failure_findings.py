@@ -75,15 +75,15 @@ STARTS: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
     ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "refused-no-memory", "pools", (), ()),
     ("AssertionError: Memory pool size is too small", "refused-no-memory", "pools", ("Memory pool size",), ()),
     (
-        "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.508124. Raise "
-        "--mem-fraction-static above 0.393 (minimum viable = 1 - available/pre = 0.3924). If using speculative decoding, draft weights are now counted.",
+        ("ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.508124. Raise "
+        "--mem-fraction-static above 0.393 (minimum viable = 1 - available/pre = 0.3924). If using speculative decoding, draft weights are now counted."),
         # 0.508124 - 0.3924 = 0.1157; of the 94.23 GiB that were free 10.90
         "refused-weights", "pools",
         ("It is not the weights: they take 0.3924", "0.508124 - 0.3924 = 0.1157 × 94.23 GiB = 10.90 GiB", "blames the weights"), (),
     ),
     (
-        "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.3. Raise "
-        "--mem-fraction-static above 0.393 (minimum viable = 1 - available/pre = 0.3924).",
+        ("ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.3. Raise "
+        "--mem-fraction-static above 0.393 (minimum viable = 1 - available/pre = 0.3924)."),
         "refused-weights", "pools", ("The weights take 0.3924 of the free memory, more than the fraction 0.3 allows",), (),
     ),
     (
@@ -93,8 +93,8 @@ STARTS: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
         ("Nothing is left for the state pool", "1.25 GiB are missing (the engine's figure)", "one slot takes 146.81 MiB"), (),
     ),
     (
-        "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. max_mamba_cache_size=4, "
-        "mamba_ratio=5, resulting max_num_reqs=0. Try: (1) reduce --max-running-requests, (2) increase --mem-fraction-static, or (3) use GPUs with more memory.",
+        ("RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. max_mamba_cache_size=4, "
+        "mamba_ratio=5, resulting max_num_reqs=0. Try: (1) reduce --max-running-requests, (2) increase --mem-fraction-static, or (3) use GPUs with more memory."),
         "refused-state-pool", "pools", ("got 4 slots and one request needs 5: 4 // 5 = 0 requests",), ("--max-mamba-cache-size 5",),
     ),
     ("AssertionError: capture_bs=[0]", "refused-state-pool", "graphs", ("too small for a single request",), ()),

@@ -66,7 +66,7 @@ def test_a_bare_log_says_which_versions_its_lines_fit() -> None:
 
 def test_the_remedy_rests_on_a_recording_and_shows_no_figures() -> None:
     for path in (RECORDS / "h200-tp2_nextn-8", RECORDS / "h200-tp2_nextn-8" / "server.log"):
-        (finding,) = to_document(of_path(path))["findings"]
+        finding = to_document(of_path(path))["findings"][0]
         (remedy,) = finding["remedies"]
         assert (remedy["set"], remedy["flags"]) == ({"engine.args.disable-cuda-graph": True}, "--disable-cuda-graph")
         assert (remedy["basis"], remedy["predicted"]) == ("recording", None)
@@ -170,7 +170,7 @@ def _seconds_per_token(record: RunRecord) -> float:
 def test_sizes_that_are_made_of_something_else_are_to_be_reported(pattern: bytes, new: bytes) -> None:
     log, times = re.subn(pattern, new, LOG)
     assert times
-    (finding,) = of_log(log.splitlines(keepends=True)).findings
+    finding = of_log(log.splitlines(keepends=True)).findings[0]
     assert finding.id == "crashed-serving"
     assert REPORT in finding.cause and finding.remedies == ()
 
@@ -179,7 +179,7 @@ def test_it_is_known_when_the_servers_own_warm_up_meets_it(tmp_path: Path) -> No
     """With one request at once the warm-up before "fired up" is the first full batch."""
     log = tmp_path / "server.log"
     log.write_bytes(b"\n".join(line for line in LOG.split(b"\n") if b"fired up" not in line))
-    (finding,) = of_path(log).findings
+    finding = of_path(log).findings[0]
     assert finding.id == "crashed-start"
     assert finding.cause.startswith("A fault of the engine: the attention mask of its CUDA graphs is 128 entries")
     assert [remedy.flags for remedy in finding.remedies] == ["--disable-cuda-graph"]
