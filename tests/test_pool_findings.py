@@ -91,6 +91,28 @@ SUMMARY = (
 )
 
 
+def test_a_cap_is_known_from_the_pool_line_and_what_was_told():
+    """8 slots // 5 per request (extra_buffer, overlap) = 1 of 8: 7 / 8 = 0.875. Of an unknown model one slot each."""
+    line = (
+        "Mamba Cache is allocated. max_mamba_cache_size: 8, conv_state size: 0.02GB, ssm_state size: 1.27GB "
+        "intermediate_ssm_state_cache size: 4.50GB intermediate_conv_window_cache size: 0.03GB"
+    )
+    asked = {"max_running_requests": 8, "speculative_algorithm": "DFLASH", "speculative_num_draft_tokens": 16}
+    asked |= {"speculative_draft_model_path": "z-lab/Qwen3.6-27B-DFlash", "mem_fraction_static": 0.5}
+    model = {"model": "Qwen/Qwen3.6-27B", "gpu": "h200", "version": "0.5.16"}
+    found = only(paste(line, **model, arguments=asked), "capped-by-state-slots")
+    assert found.cause == (
+        "8 requests asked, 1 can run at once: the state pool is the limit (8 slots // 5 per request = 1) (computed "
+        "from the pool's line: the summary is not logged)."
+    )
+    assert found.lost == 0.875
+    unknown = only(paste(line, arguments={"max_running_requests": 10}), "capped-by-state-slots")
+    assert "10 requests asked, 8 can run at once: the state pool is the limit (8 slots, at least one per request)" in (
+        unknown.cause
+    )
+    assert "capped-by-state-slots" not in ids(paste(line, arguments={"max_running_requests": 8}))
+
+
 def test_a_cap_by_tokens_is_half_as_many_requests_as_tokens():
     """0.5.14 on: 100 tokens // 2 = 50 requests of the 64 asked; 14 / 64 = 0.21875 are lost."""
     line = SUMMARY.format(tokens=100, requests=50, context=100)
@@ -250,6 +272,24 @@ def test_idle_slots_cost_where_tokens_are_short():
     assert ids(paste(*lines, arguments=by_hand)) == ["context-above-pool"]
 
 
+def test_idle_slots_are_given_back_by_a_change_that_is_predicted(tmp_path: Path):
+    """45 slots for 4 × 5; 262,144 tokens of context and 215,239 in the pool. 25 slots of 153,944,064 B are 58,725
+    tokens of 65,536 B: 273,964, so a whole context fits.
+    """
+    text = (RECORDS / "nospec_r4" / "server.log").read_text(encoding="utf-8")
+    log = tmp_path / "server.log"
+    log.write_text(
+        text.replace("context_length=32768", "context_length=262144").replace("context_len=32768", "context_len=262144")
+    )
+    diagnosis = of_log(log)
+    for finding_id in ("slots-beyond-use", "context-above-pool"):
+        remedy = only(diagnosis, finding_id).remedies[0]
+        assert (remedy.flags, remedy.verdict, remedy.changes_results) == ("--max-mamba-cache-size 20", "serves", False)
+        assert remedy.predicted["kv_tokens"] == pytest.approx(273964, abs=1)
+    dtype = [one for one in only(diagnosis, "context-above-pool").remedies if "memory.kv_cache_dtype" in one.set]
+    assert [one.changes_results for one in dtype] == [True]
+
+
 def test_tokens_that_no_request_can_hold():
     """48 requests × 16,384 = 786,432 of 2,618,868 tokens; 1,832,436 of them, 27.96 of 39.96 GiB, are never used."""
     found = only(
@@ -359,6 +399,21 @@ def test_a_rank_with_a_display_costs_all_ranks():
     )
     assert (found.severity, found.lost) == ("costly", pytest.approx(0.0782, abs=5e-5))
     assert [line.line for line in found.evidence] == [4, 8]
+
+
+def test_less_on_one_rank_is_one_finding(tmp_path: Path):
+    """TP1 1.10 GiB below TP0, which has what an idle H200 has: no further program holds anything."""
+    text = (RECORDS / "tp2_dflash_r8" / "server.log").read_text(encoding="utf-8")
+    old = "TP1] Load weight begin. avail mem=138.21"
+    assert old in text
+    log = tmp_path / "server.log"
+    log.write_text(text.replace(old, old.replace("138.21", "137.11")), encoding="utf-8")
+    diagnosis = of_log(log, told=Told(gpu="h200"))
+    found = only(diagnosis, "ranks-disagree")
+    assert "TP1 has 137.11 GiB free before loading, TP0 138.21 GiB: 1.10 GiB less" in found.cause
+    assert "KV tokens (predicted on this log's memory)" in found.cause
+    assert found.severity == "notice"  # 12,184 of 765,810 tokens
+    assert "memory-taken-by-others" not in ids(diagnosis)
 
 
 def test_ranks_that_hold_parts_of_the_tokens():

@@ -17,7 +17,7 @@ from ..gpus import load_gpu
 from ..judging.judge import as_resolved, passed
 from ..units import GIB, Interval, Quantity, counted, format_gib
 from .case import Case
-from .finding import Finding
+from .finding import Finding, Severity
 from .rules_limits import stands
 from .rules_pools import out_of_memory
 
@@ -132,20 +132,23 @@ def memory_taken_by_others(case: Case) -> tuple[Finding, ...]:
         usual = gpu.free_before_load(config.parallel.gpus, config.engine.version).bytes
     except SpecbenchError:
         return ()
+    if _less_free(case):  # that one rank has less is a finding of its own: then it is the others that tell
+        least = sorted(case.pools.pre.values(), key=lambda free: free.bytes)[1]
     missing = usual.low - (least.bytes + least.resolution_bytes)
     if missing < _DIFFERENCE_BYTES:
         return ()
     tokens = _tokens_of(case, missing)
     share = _share(case, tokens)
+    buffers = " or larger communication buffers" if config.parallel.gpus > 1 else ""
     return (
         Finding(
             id="memory-taken-by-others",
             cause=(
                 f"{format_gib(least.bytes)} were free before loading; an idle {gpu.words} has {format_gib(usual.low)} "
-                f"at least. Other programs hold {format_gib(missing)} or more{_as_tokens(tokens)}. The same flags "
-                "give other pools whenever that changes."
+                f"at least. Other programs{buffers} hold {format_gib(missing)} or more{_as_tokens(tokens)}. The same "
+                "flags give other pools whenever that changes."
             ),
-            severity="costly",
+            severity=_severity(share),
             evidence=_begin_lines(case, case.pools.deciding_rank),
             lost=share,
         ),
@@ -204,7 +207,7 @@ def _less_free(case: Case) -> tuple[Finding, ...]:
                 f"{format_gib(missing)} less, held by something else on that card (a display, another program). "
                 f"All ranks are sized by the least{_as_tokens(tokens)}."
             ),
-            severity="costly" if share is not None and share >= _COSTS else "notice",
+            severity=_severity(share),
             evidence=_begin_lines(case, rank) if free is before else _end_lines(case, free),
             lost=share,
         ),
@@ -263,6 +266,10 @@ def _as_tokens(tokens: tuple[int, str] | None) -> str:
 def _share(case: Case, tokens: tuple[int, str] | None) -> float | None:
     known = case.pools.kv_tokens
     return None if tokens is None or not known else tokens[0] / (known + tokens[0])
+
+
+def _severity(share: float | None) -> Severity:
+    return "costly" if share is not None and share >= _COSTS else "notice"
 
 
 def _begin_lines(case: Case, rank: str | None) -> tuple[Line, ...]:

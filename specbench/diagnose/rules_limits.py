@@ -25,8 +25,9 @@ def stands(case: Case) -> bool:
 
 def capped(case: Case) -> tuple[Finding, ...]:
     """Fewer running requests than asked, by state slots or by KV tokens."""
-    got, notice = case.pools.running_requests, _cap_notice(case)
-    asked = _asked(case, notice)
+    notice = _cap_notice(case)
+    asked, logged = _asked(case, notice), case.pools.running_requests
+    got = logged if logged is not None else _by_slots(case)
     if got is None or not stands(case) or (asked is None and not _perhaps_asked(case, notice)):
         return ()
     if asked is not None and got >= asked:
@@ -38,16 +39,23 @@ def capped(case: Case) -> tuple[Finding, ...]:
     by_state = _by_state(case, got, notice)
     limit = _slot_arithmetic(case, got, notice) if by_state else f"the KV pool of {_pool(case)} tokens is the limit"
     refused = ": the engine refuses to start" if got == 0 else ""
+    computed = "" if logged is not None else " (computed from the pool's line: the summary is not logged)"
     return (
         Finding(
             id="capped-by-state-slots" if by_state else "capped-by-kv-tokens",
-            cause=f"{cause}: {limit}{refused}.",
+            cause=f"{cause}: {limit}{refused}{computed}.",
             severity="fatal" if got == 0 else "costly",
             evidence=(*warnings, *case.pool_lines()[:1], *resolved),
             remedies=case.remedies(),
             lost=None if not asked else 1 - got / asked,
         ),
     )
+
+
+def _by_slots(case: Case) -> int | None:
+    """What the slots of the log hold, where no line tells how many run. One slot each is the least that they need."""
+    slots = case.pools.state_slots
+    return None if slots is None else slots // (case.limit("slots_per_request") or 1)
 
 
 def _cap_notice(case: Case) -> Notice | None:
@@ -97,7 +105,8 @@ def _slot_arithmetic(case: Case, got: int, notice: Notice | None) -> str:
         half = "" if case.pools.kv_tokens is None else f", and {case.pools.kv_tokens:,} KV tokens are enough for more"
         return f"the state pool is the limit (its slots are not logged{half})"
     if not per_request:
-        return f"the state pool is the limit ({slots} slots)"
+        least = ", at least one per request" if case.pools.running_requests is None else ""
+        return f"the state pool is the limit ({slots} slots{least})"
     return f"the state pool is the limit ({slots} slots // {per_request} per request = {slots // per_request})"
 
 
