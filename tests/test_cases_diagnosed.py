@@ -13,6 +13,7 @@ import pytest
 
 from specbench.diagnose.diagnosis import of_log
 from specbench.diagnose.told import Told
+from specbench.errors import LogFormatError
 
 CASES = Path(__file__).parent / "logs" / "sglang" / "cases"
 
@@ -122,10 +123,23 @@ DIAGNOSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         ("draft-weights-duplicated",),
     ),
+    # serving
+    "eagle3-speedup-below-paper": ({"speculative_algorithm": "EAGLE3"}, ("throughput-spans-idle",)),
+    "npu-prefix-cache-mamba-usage": ({"max_mamba_cache_size": 200}, ("prefix-cache-hits",)),
     "qwen38-flashnext-kt-g16-cap0": (
         {"mem_fraction_static": 0.88, "kt_num_gpu_experts": 16},
         ("capped-by-state-slots",),
     ),
+}
+
+_QUEUE = "waited 59% of their time for a first token: it measured a queue"
+#: Excerpts that hold no line of a server, and whether they tell of a queue (422 of 711 s in the first).
+NO_LOGS = {
+    "bench-serving-oai-c512-accept321": True,
+    "bench-serving-tp4-c100-accept286": False,
+    "bench-dflash-jetspec-jsonl": False,
+    "bench-one-batch-server-row": False,
+    "flashnext-pro6000-4of5-slots": False,  # a table in an issue; as lines in test_serving_findings.py
 }
 
 _OF_THE_SERVER = ("model", "gpu", "version")
@@ -148,3 +162,11 @@ def test_what_was_not_told_makes_no_other_fault(name: str) -> None:
     """The bare excerpt: the same findings, or fewer; none that only the silence of the log would make."""
     found = {finding.id for finding in of_log(CASES / f"{name}.log").findings}
     assert found <= set(DIAGNOSED[name][1])
+
+
+@pytest.mark.parametrize("name", NO_LOGS)
+def test_an_excerpt_without_a_line_of_a_server_is_said_to_be_none(name: str) -> None:
+    with pytest.raises(LogFormatError) as caught:
+        of_log(CASES / f"{name}.log")
+    assert str(caught.value).count("\n") == 1
+    assert (_QUEUE in str(caught.value)) is NO_LOGS[name]

@@ -239,3 +239,35 @@ def test_a_remedy_of_idle_slots_serves_what_was_asked() -> None:
         "memory.disable_overlap_schedule": True,
     }
     assert (remedy.verdict, remedy.predicted["running_requests"], remedy.predicted["state_slots"]) == ("serves", 8, 24)
+
+
+# ── benchmarks ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BENCH = (CASES / "bench-serving-oai-c512-accept321.log").read_text(encoding="utf-8")
+
+
+def test_a_benchmark_that_measured_its_queue_is_told() -> None:
+    """422.16 / 710.63 = 59 %; 512 requests in 1,459.78 s are 0.3507 a second, × 710.63 s = 249.2 there; 249.24 × (1 -
+    0.5941) = 101.2 past their first token; 258,921 / 512 = 506 input tokens.
+    """
+    found = findings(EAGLE + BENCH)["bench-queued"]
+    assert found.cause.startswith(
+        "The benchmark offered 512 requests at once; each waited 422.2 of its 710.6 s (59%) for its first token "
+        "(means). Of 249 that were there on average 101 were past it, the others in the queue or in their prefill of "
+        "506 input tokens:"
+    )
+    assert (found.severity, [line.line for line in found.evidence]) == ("notice", [7])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Median TTFT (ms):                        443131.76", "Median TTFT (ms):                        100.00"),
+        ("Mean TTFT (ms):                          422162.05", "Mean TTFT (ms):                          1.00"),
+        ("Mean E2E Latency (ms):                   710627.73", "Mean E2E Latency (ms):                   0.00"),
+        ("Max request concurrency:                 512", "Max request concurrency:                 not set"),
+    ],
+)
+def test_a_benchmark_without_a_queue_is_quiet(old: str, new: str) -> None:
+    assert old in BENCH
+    assert "bench-queued" not in findings(EAGLE + BENCH.replace(old, new))

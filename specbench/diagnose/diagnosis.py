@@ -42,6 +42,7 @@ from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
 from .refusing import folder_refusal, refusal
 from .rules_acceptance import decays, hardly_accepted
+from .rules_benchmark import bench_queued
 from .rules_card import graphs_above_estimate, memory_taken_by_others, negative_figures, ranks_disagree
 from .rules_idle_slots import idle_slots
 from .rules_limits import capped, context_above_pool, token_limit, token_limit_far_below
@@ -88,6 +89,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     slow_first,
     prefix_hits,
     throughput_spans_idle,
+    bench_queued,
 )
 
 

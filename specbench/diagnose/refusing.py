@@ -8,6 +8,7 @@ from pathlib import Path
 from ..engines.contract import ServerLog
 from ..engines.foreign import binary, foreign, is_packed
 from ..units import counted
+from .rules_benchmark import waits
 
 _GIVE = "Give the whole output of an SGLang server (stdout and stderr), from its start"
 _CAPTURE = f"{_GIVE}: python -m sglang.launch_server … 2>&1 | tee server.log"
@@ -20,9 +21,14 @@ def refusal(label: str, log: ServerLog, size: int | None = None) -> str:
         packed = size and log.lines_total == 0
         came = f"{size:,} bytes of which no line can be unpacked" if packed else "empty"
         return f"{label}: {came}; expected an SGLang server's log.\n{_CAPTURE}"
-    if any(notice.kind == "benchmark_result" for notice in log.notices):
+    reports = [notice for notice in log.notices if notice.kind == "benchmark_result"]
+    if reports:
+        share = max((waits(notice.values) or 0.0 for notice in reports), default=0.0)
+        queue = (
+            f" Its requests waited {share:.0%} of their time for a first token: it measured a queue." if share else ""
+        )
         return (
-            f"{label}: a client's report (a benchmark of SGLang), which tells nothing of the server's memory.\n"
+            f"{label}: a client's report (a benchmark of SGLang), which tells nothing of the server's memory.{queue}\n"
             f"{_GIVE}; a record holds what its clients measured, too."
         )
     what = binary(log.beginning)

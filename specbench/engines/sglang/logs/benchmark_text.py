@@ -17,6 +17,7 @@ _NAMES = {
     "max request concurrency": "max_concurrency",
     "successful requests": "requests",
     "benchmark duration (s)": "duration_s",
+    "total input tokens": "input_tokens",
     "total generated tokens": "output_tokens",
     "output token throughput (tok/s)": "output_throughput",
     "concurrency": "mean_concurrency",
