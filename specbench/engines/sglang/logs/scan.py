@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from ....logtext import Block
+from ....logtext import Block, as_text
 from . import formats
 from .partial import FRAGMENTS
 
@@ -125,7 +125,7 @@ def hits(block: Block, found: Places) -> Iterator[Hit]:
             opening = text.rfind(b"[", max(0, offset - 98), offset - 2)
             if opening < 0 or (text[opening - 1] != _NEWLINE and quotes.hold(opening)):
                 continue
-            bracket = text[opening + 1 : offset - 2].decode("utf-8", "replace")
+            bracket = as_text(text[opening + 1 : offset - 2])
         keep = _AFTER_BRACKET
         if bracket is None:
             keep = _AFTER_FRAME if text.startswith(b"File ", offset) else _AFTER_BARE
