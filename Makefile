@@ -10,6 +10,8 @@ ORACLE      := oracle/.venv
 RELEASES    ?= 0.5.6.post2 0.5.8 0.5.10 0.5.11 0.5.12 0.5.13 0.5.14 0.5.15 0.5.16 0.5.18 0.5.20 0.5.22 0.5.23
 EXAMPLES    ?= 2000
 SEED        ?= 1
+# `make fuzz`: so long.
+SECONDS     ?= 60
 STAMP  := $(VENV)/.installed
 # editable_mode=compat: a plain path entry. setuptools' own way is asked after the working directory, so that in the folder
 # above a clone that is called specbench the clone itself would be imported.
@@ -17,7 +19,7 @@ STAMP  := $(VENV)/.installed
 PINS   := $(if $(CI),-c requirements.lock)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint unit notebooks live live-test oracle oracle-store bench docs lock clean
+.PHONY: help env demo test lint unit notebooks live live-test oracle oracle-store bench docs fuzz lock clean
 
 help:          ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+): [^#]*## */  make \1\t/'
@@ -82,6 +84,12 @@ $(ORACLE)/.installed: oracle/install.py oracle/compare/engines.py $(wildcard ora
 bench: $(STAMP) ## speed, as ratios within one run
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
 
+# Not a part of CI. atheris has wheels for Linux only; what it finds is in .fuzz/crash-… and stays there.
+fuzz: $(STAMP) ## whatever is given as a log is answered or refused, for SECONDS=60
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3,<4'
+	mkdir -p .fuzz
+	$(BIN)/python -m tests.fuzz.fuzz_log -max_total_time=$(SECONDS) -artifact_prefix=.fuzz/ .fuzz
+
 docs: $(STAMP) ## docs/params.md from the types of the configuration, docs/exactness.md from recordings and public cases
 	$(BIN)/python -c 'from specbench.configuration.reference import markdown; print(markdown(), end="")' > docs/params.md
 	$(BIN)/python -m specbench.studies.exactness_page tests/records tests/starts.yaml tests/cases.yaml > docs/exactness.md
@@ -94,4 +102,4 @@ lock:          ## freeze a fresh environment into requirements.lock (with the ol
 	rm -rf .lock-venv
 
 clean:         ## remove what runs made (records in runs/ too)
-	rm -rf runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz
