@@ -163,6 +163,7 @@ def page(lab: str) -> Iterator[Any]:
             opened.get_by_text("Run All Cells", exact=True).click()
             try:
                 opened.locator(".sb-whatif table").first.wait_for()
+                opened.get_by_text("| Idle").wait_for()  # the cells below it too
             finally:
                 shot(opened, "0-executed")
             yield opened
@@ -174,6 +175,22 @@ def shot(page: Any, name: str) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=str(SHOTS / f"{name}.png"))
     print(f"screenshot: {SHOTS / name}.png")
+
+
+#: When a key went down, and when figures and picture were others after it: milliseconds of the page's clock.
+_WATCH = """([figures, image]) => {
+    window.times = {};
+    document.addEventListener('keydown', () => { window.times = {key: performance.now()}; }, true);
+    const seen = (name) => () => { window.times[name] ??= performance.now(); };
+    new MutationObserver(seen('figures')).observe(figures, {childList: true, subtree: true, characterData: true});
+    new MutationObserver(seen('picture')).observe(image, {attributes: true});
+}"""
+
+
+def waits(page: Any) -> str:
+    """How long after the last key figures and picture were there, for whoever reads it: no clock is judged."""
+    times = page.evaluate("window.times")
+    return ", ".join(f"{name} {times[name] - times['key']:.0f} ms" for name in ("figures", "picture"))
 
 
 def figures(page: Any) -> list[list[str]]:
@@ -196,8 +213,12 @@ def test_a_control_is_moved_and_the_fix_is_proven(page: Any) -> None:
 
     handle = page.locator(".widget-slider .noUi-handle").first
     handle.focus()
-    for _ in range(4):  # 8 → 4
+    page.evaluate(_WATCH, [page.locator(".widget-html-content").first.element_handle(), picture.element_handle()])
+    for _ in range(3):  # 8 → 5
         handle.press("ArrowLeft")
+    page.locator(".sb-whatif", has_text="memory.max_running_requests=5").first.wait_for()
+    page.wait_for_timeout(500)
+    handle.press("ArrowLeft")
     page.locator(".sb-whatif", has_text="memory.max_running_requests=4").first.wait_for()
     assert row(page, "running_requests") == ["not logged", "0", "4"]
     assert row(page, "state_slots") == ["2", "2", "24"]
@@ -206,6 +227,8 @@ def test_a_control_is_moved_and_the_fix_is_proven(page: Any) -> None:
     page.wait_for_function(
         "([image, before]) => image.getAttribute('src') !== before", arg=[picture.element_handle(), before]
     )
+    page.wait_for_function("window.times.figures && window.times.picture")
+    print(f"after a key: {waits(page)}")
     shot(page, "2-moved")
 
     page.get_by_role("button", name="run this", exact=True).click()

@@ -47,16 +47,32 @@ class Picture:
     def __init__(self, what: WhatIf, before: Outlook, observed: Sequence[Step], *, dpi: int = 90) -> None:
         """`observed`: the waterfall of the start that the log tells of; empty: none."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure, SubplotParams
+        from matplotlib.figure import Figure
 
         self._what, self._observed = what, tuple(observed)
-        places = SubplotParams(left=0.16, right=0.985, top=0.83, bottom=0.115)
-        self._figure = Figure(figsize=(11.0, 4.7), dpi=dpi, subplotpars=places)
+        self._figure = Figure(figsize=(11.0, 4.7), dpi=dpi)
         self._figure.set_layout_engine("none")  # whatever the theme asks for: laid out once, by hand
         self._canvas: Any = FigureCanvasAgg(self._figure)
-        grid = self._figure.add_gridspec(2, 2, width_ratios=(1.6, 1.0), wspace=0.17, hspace=0.42)
+        places = {"left": 0.16, "right": 0.985, "top": 0.86, "bottom": 0.11, "wspace": 0.17, "hspace": 0.42}
+        grid = self._figure.add_gridspec(2, 2, width_ratios=(1.6, 1.0), **places)
         self._waterfall = _Waterfall(self._figure.add_subplot(grid[:, 0]), before, self._observed, what)
         self._cliffs = [_Cliff(self._figure.add_subplot(grid[row, 1]), limit, what) for row, limit in enumerate(CURVES)]
+        # Of the figure: drawn once, where a legend of moving axes would be drawn each time.
+        self._figure.legend(
+            handles=[
+                marker("o", "predicted", solid=False),
+                marker("x", "refused", solid=True, colour=STATUS_COLOURS["refused"]),
+                marker("o", f"resolved ({what.observed.origin})", solid=True),
+                marker("o", "you are here", solid=False, colour=INK),
+            ],
+            loc="upper right",
+            bbox_to_anchor=(0.99, 0.99),
+            ncol=4,
+            fontsize=7,
+            frameon=False,
+            columnspacing=0.8,
+            handletextpad=0.2,
+        )
         self._title = self._figure.text(0.01, 0.965, "", fontsize=10, fontweight="bold", va="center")
         #: What moves; all else is drawn once.
         self._moving = [self._title, *self._waterfall.moving, *(cliff.ax for cliff in self._cliffs)]
@@ -170,22 +186,6 @@ class _Cliff:
             ax.plot([self._seen[0]], [self._seen[1]], "o", color=hue, markersize=7, clip_on=False)
         if limit == "running_requests":
             (self._as_asked,) = ax.plot([], [], color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
-            ax.legend(
-                handles=[
-                    marker("o", "predicted", solid=False, colour=hue),
-                    marker("x", "refused", solid=True, colour=red),
-                    marker("o", f"resolved ({what.observed.origin})", solid=True, colour=hue),
-                    marker("o", "you are here", solid=False, colour=INK),
-                ],
-                loc="lower left",
-                bbox_to_anchor=(-0.18, 1.14),
-                ncol=4,
-                fontsize=7,
-                frameon=False,
-                columnspacing=0.6,
-                handletextpad=0.0,
-                borderpad=0.0,
-            )
         ax.set_title(_TITLES[limit], fontsize=9, loc="left", fontweight="bold", pad=4)
         ax.tick_params(labelsize=8)
         ax.yaxis.set_major_formatter("{x:,.0f}")
