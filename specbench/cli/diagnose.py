@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import JsonOption, StrictOption
 from .reading_bar import reading_bar, wanted
+
+if TYPE_CHECKING:
+    from ..diagnose.types import Diagnosis
 
 
 def diagnose(
@@ -29,6 +32,14 @@ def diagnose(
         str | None,
         typer.Option(
             metavar="RECORD|LOG", help="The same server without speculation: says whether its acceptance pays."
+        ),
+    ] = None,
+    report_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE.md",
+            help="Write what to send to a maintainer (Markdown, without secrets and home folders); - prints it alone.",
         ),
     ] = None,
     strict: StrictOption = False,
@@ -56,6 +67,15 @@ def diagnose(
         from ..diagnose.against import with_other
 
         found = with_other(found, against)
+    if report_file is not None:
+        from ..diagnose.maintainer import report
+
+        text = report(found).text
+        if str(report_file) == "-":
+            typer.echo(text, nl=False)
+            _exit(found, strict=strict)
+            return
+        report_file.write_text(text, encoding="utf-8")
     if json_output:
         import json
 
@@ -68,5 +88,11 @@ def diagnose(
         from .diagnosis_text import render
 
         render(found, Console(), everything=everything)
+    if report_file is not None and not json_output:
+        typer.echo(f"Written to {report_file}: read it before you send it.")
+    _exit(found, strict=strict)
+
+
+def _exit(found: Diagnosis, *, strict: bool) -> None:
     if strict and any(finding.severity in ("fatal", "costly") for finding in found.findings):
         raise typer.Exit(1)

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..diagnose.finding import Remedy
+from ..diagnose.maintainer import report
 from ..diagnose.types import Diagnosis, Serving
 from ..reading.outcome import in_words
 from ..terms import OUTCOMES, Basis, Limit
@@ -50,6 +51,7 @@ def render(diagnosis: Diagnosis, console: Console, *, everything: bool = False) 
         _further_remedies(first.remedies[1 : _FIXES_SHOWN + 1], console, measured)
         console.print(Text("What each costs, and the same for params files: --all", style="dim"))
     _footnotes(diagnosis, console, everything=everything)
+    _to_report(diagnosis, console)
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -198,6 +200,15 @@ def _serving(serving: Serving, origin: str) -> Text:
     if serving.token_usage_max is not None:
         parts.append(f"KV pool at most {serving.token_usage_max:.0%} full")
     return Text("; ".join(parts) + ".\n")
+
+
+def _to_report(diagnosis: Diagnosis, console: Console) -> None:
+    """Whether a maintainer is to hear of it, and how."""
+    told = report(diagnosis)
+    console.print(Text("\nto report", style="bold"))
+    console.print(Text(f"{told.why}{f' For {told.project}.' if told.project else ''}"))
+    if told.concerns != "nobody":
+        console.print(Text("A text for it, with the traceback and without secrets: --report FILE.md"))
 
 
 def _footnotes(diagnosis: Diagnosis, console: Console, *, everything: bool) -> None:

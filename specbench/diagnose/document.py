@@ -16,6 +16,7 @@ from ..judging.reconcile import Row
 from ..judging.sides import Sides, Told
 from ..units import Interval, Quantity
 from .finding import Finding, Remedy
+from .maintainer import Report, report
 from .types import Diagnosis
 
 SCHEMA = 1
@@ -52,6 +53,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "reconciliation": [_row(row, diagnosis.log) for row in diagnosis.reconciliation.rows],
         "sides": None if diagnosis.sides is None else _sides(diagnosis.sides),
         "findings": [_finding(finding) for finding in diagnosis.findings],
+        "report": _report(report(diagnosis)),
         "unread": _lines(diagnosis.unread),
         "marks": list(diagnosis.marks),
         "assumptions": list(diagnosis.assumptions),
@@ -170,11 +172,17 @@ def _interval(interval: Interval | None) -> dict[str, int] | None:
     return None if interval is None else {"low": interval.low, "point": interval.point, "high": interval.high}
 
 
+def _report(found: Report) -> dict[str, Any]:
+    """Whom it concerns; the text is what `diagnose --report` writes."""
+    return {"concerns": found.concerns, "project": found.project, "title": found.title, "why": found.why}
+
+
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
         "cause": finding.cause,
         "severity": finding.severity,
+        "lost": finding.lost,
         "evidence": _lines(finding.evidence),
         "remedies": [remedy_document(remedy) for remedy in finding.remedies],
     }

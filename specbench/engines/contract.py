@@ -129,6 +129,7 @@ class Failure:
     line: int
     values: Mapping[str, Any] = field(default_factory=dict)  # figures of the message
     ends: bool = False  # a process of the engine said that it ends by it, or nobody caught it; False: perhaps
+    traceback: tuple[str, ...] = ()  # whole, as printed, with the causes before it; empty: none, or too many of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ A traceback that somebody caught and logged, with an error we do not know, is a 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,10 @@ _MODULE = re.compile(r"No module named '?(?P<name>[\w.]{1,120})")
 #: What an incomplete or mixed-up installation raises.
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _MOST_EXCEPTIONS = 20
+#: Lines kept of a traceback; and of how many.
+_MOST_LINES, _MOST_TRACEBACKS = 400, 20
+#: A line of code below its frame, with what is marked under it.
+_CODE_LINES = 6
 _ORDERLY = ("SystemExit", "KeyboardInterrupt", "CancelledError")
 
 
@@ -38,6 +43,10 @@ class _Chain:
     outer: list[str] = field(default_factory=list)  # of the tracebacks that follow in its chain
     exceptions: list[tuple[int, str, str]] = field(default_factory=list)  # line, class, message
     chained: bool = False  # the next traceback belongs to it
+    lines: list[str] = field(default_factory=list)  # as printed
+
+    def keep(self, text: str) -> None:
+        self.lines.extend(text.split("\n")[: _MOST_LINES - len(self.lines)])
 
 
 class Tracebacks:
@@ -58,6 +67,8 @@ class Tracebacks:
             self._chain = _Chain(message.rank, message.line, message.text, fatal=True)
             self.evidence[message.line] = message.shown(message.text)
             tail = text.partition(" hit an exception: ")[2]
+            if tail.startswith(TRACEBACK):
+                self._chain.keep(TRACEBACK)
             if tail and not tail.startswith("Traceback"):
                 self._exception(tail, message, progress)
             return True
@@ -68,13 +79,16 @@ class Tracebacks:
                 self.end(progress)
                 self._chain = _Chain(message.rank, message.line, message.text, fatal=False)
             self._chain.chained = False
+            self._chain.keep(TRACEBACK)
             return True
         if text.startswith(CHAINED):
             if self._chain is not None:
                 self._chain.chained = True
+                self._chain.keep(text)
             return True
         if text.startswith(FRAME):
             if self._chain is not None:
+                self._chain.keep("\n".join((f"  {text}", *_code(message))))
                 frames = self._chain.outer if self._chain.exceptions else self._chain.frames
                 if len(frames) < 200:
                     frames.append(text)
@@ -108,6 +122,7 @@ class Tracebacks:
             name = found["name"] if found else ""
             chain.exceptions.append((message.line, name, said[found.end() :] if found else said))
             self.evidence.setdefault(message.line, message.shown(message.text))
+            chain.keep(said)
         if alone:
             self.end(progress, alone=True)
 
@@ -170,9 +185,18 @@ class Tracebacks:
                 line=line,
                 values=values,
                 ends=ends,
+                traceback=tuple(chain.lines) if len(self.failures) < _MOST_TRACEBACKS else (),
             )
         )
         self.evidence.setdefault(line, text)
+
+
+def _code(message: Message) -> Iterator[str]:
+    """The lines of code below a frame: deeper than the frame is."""
+    for line in message.following()[:_CODE_LINES]:
+        if not line.startswith("    ") or line.lstrip().startswith(FRAME):
+            return
+        yield line
 
 
 def _module_of(text: str) -> dict[str, Any]:

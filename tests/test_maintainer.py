@@ -1,0 +1,132 @@
+"""What is sent to a maintainer: whether anything is, the traceback whole, no secret, and nothing that becomes markup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specbench.cli import app
+from specbench.diagnose.diagnosis import of_log, of_path
+from specbench.diagnose.document import to_document
+from specbench.diagnose.maintainer import report
+from specbench.diagnose.outgoing import fenced, inline, safe
+
+RECORDS = Path(__file__).parent / "records"
+
+
+@pytest.mark.parametrize(
+    ("record", "concerns", "why"),
+    [
+        # Memory is a matter of the configuration; a server that works gives nothing to report.
+        ("oom_r8", "nobody", "There is nothing to report: out-of-memory-pools is a matter of the configuration"),
+        ("0512_dflash_r8_exact", "nobody", "There is nothing to report: refused-state-pool is a matter"),
+        ("nospec_r4", "nobody", "There is nothing to report: no fault was found."),
+        # A mask that is too small, which later versions mend: a known fault.
+        ("h200-tp2_nextn-8", "nobody", "crashed-serving: a known fault of the engine"),
+    ],
+)
+def test_only_a_fault_of_the_engine_is_to_be_reported(record: str, concerns: str, why: str) -> None:
+    found = report(of_path(RECORDS / record))
+    assert found.concerns == concerns and found.project == ""
+    assert found.why.startswith(why)
+
+
+def _crash(
+    text: str, frame: str = 'File "/home/ada/sglang/srt/managers/scheduler.py", line 12, in event_loop_normal'
+) -> list[bytes]:
+    """A server that became ready and died by an error that nobody knows."""
+    log = f"""[2026-05-20 10:11:12] server_args=ServerArgs(model_path='/home/ada/m', api_key='k-1234567890', tp_size=1)
+[2026-05-20 10:11:13] Load weight begin. avail mem=78.00 GB
+[2026-05-20 10:11:20] Load weight end. elapsed=7.00 s, type=LlamaForCausalLM, avail mem=63.00 GB, mem usage=15.00 GB.
+[2026-05-20 10:11:21] KV Cache is allocated. #tokens: 1000, K size: 20.00 GB, V size: 20.00 GB
+[2026-05-20 10:11:21] Memory pool end. avail mem=22.90 GB
+[2026-05-20 10:11:30] The server is fired up and ready to roll!
+[2026-05-20 10:12:00] Scheduler hit an exception: Traceback (most recent call last):
+  {frame}
+    self.process_batch_result(batch, result)
+ValueError: {text}
+
+"""
+    return log.encode().splitlines(keepends=True)
+
+
+def test_a_fault_of_the_engine_comes_with_its_traceback_whole() -> None:
+    found = report(of_log(_crash("a tensor that is not there"), name="server.log"))
+    assert found.concerns == "engine"
+    assert found.project == "SGLang (https://github.com/sgl-project/sglang/issues)"
+    assert "ValueError: a tensor that is not there" in found.title
+    assert (
+        "Traceback (most recent call last):\n"
+        '  File "~/sglang/srt/managers/scheduler.py", line 12, in event_loop_normal\n'
+        "    self.process_batch_result(batch, result)\n"
+        "ValueError: a tensor that is not there\n"
+    ) in found.text
+    # 78.00 - 15.00 - 40.00 - 22.90 = 0.10
+    assert "| unexplained | 0.10 |" in found.text
+    assert "k-1234567890" not in found.text and "/home/ada" not in found.text
+    assert "## Assumed, or not known" in found.text
+
+
+def test_a_hostile_text_ends_no_fence_and_is_no_markup() -> None:
+    hostile = "``` <script>alert(1)</script> `````` # [x](http://e.example) @someone | a\x1b[31m"
+    text = report(of_log(_crash(hostile), name="<b>x</b>.log")).text
+    fences = [line for line in text.splitlines() if line.startswith("```")]
+    # The one around the hostile text is longer than its longest run of six.
+    assert "```````text" in fences and len(fences) % 2 == 0
+    outside, inside = [], False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            inside = not inside
+        elif not inside:
+            outside.append(line)
+    assert not inside
+    assert all("<script" not in line.replace("\\<", "") for line in outside)
+    assert all("@someone" not in line for line in outside)
+    assert "\x1b" not in text
+
+
+def test_a_fence_is_longer_than_what_it_holds() -> None:
+    assert fenced(["a", "````"]) == "`````text\na\n````\n`````"
+    assert fenced(["a"]) == "```text\na\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("HF_TOKEN=hf_abcdefghijklmnopqrst", "HF_TOKEN=[removed by specbench]"),
+        ("seen hf_abcdefghijklmnopqrst there", "seen [removed by specbench] there"),
+        ("--api-key s3cret --tp-size 2", "--api-key [removed by specbench] --tp-size 2"),
+        ("api_key='s3cret', admin_api_key=None", "api_key='[removed by specbench]', admin_api_key=None"),
+        ("X-Api-Key: abcdef123", "X-Api-Key: set, not recorded"),
+        ("Authorization: Bearer abcdef123456", "Authorization: Bearer [removed by specbench]"),
+        ("https://ada:pw@proxy.example:80/x", "https://[removed by specbench]@proxy.example:80/x"),
+        ("https://h.example/f?token=abcd&n=1", "https://h.example/f?token=[removed by specbench]&n=1"),
+        ("AWS_SECRET_ACCESS_KEY=abc/def", "AWS_SECRET_ACCESS_KEY=set, not recorded"),
+        ("--ssl-keyfile-password=pw", "--ssl-keyfile-password=[removed by specbench]"),
+        ("/home/ada/models/x and /root/y", "~/models/x and ~/y"),
+        # What is about tokens of text, and a line of code, is no secret.
+        ("max_total_num_tokens=87061, speculative_num_draft_tokens=16", None),
+        ("    token_to_kv_pool = self._build_token_to_kv_pool(", None),
+        ("full token usage: 0.49, #token: 321920", None),
+    ],
+)
+def test_no_secret_leaves(text: str, expected: str | None) -> None:
+    assert safe(text) == (text if expected is None else expected)
+
+
+def test_a_cell_is_one_line_without_markup() -> None:
+    assert inline("a|b\n`c` <i> _d_") == "a\\|b \\`c\\` \\<i\\> \\_d\\_"
+    assert inline("- a") == "\\- a" and inline("1. a") == "\\1. a"
+
+
+def test_the_command_writes_or_prints_it(tmp_path: Path) -> None:
+    log = RECORDS / "oom_r8" / "server.log"
+    printed = CliRunner().invoke(app, ["diagnose", str(log), "--report", "-"])
+    assert printed.exit_code == 0 and printed.output.startswith("# sglang 0.5.16: OutOfMemoryError: ")
+    target = tmp_path / "report.md"
+    written = CliRunner().invoke(app, ["diagnose", str(log), "--report", str(target)])
+    assert written.exit_code == 0 and target.read_text(encoding="utf-8") == printed.output
+    document = to_document(of_path(log))["report"]
+    assert document["concerns"] == "nobody" and printed.output.splitlines()[0].startswith("# sglang 0.5.16")
