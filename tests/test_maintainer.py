@@ -1,4 +1,4 @@
-"""What is sent to a maintainer: whether anything is, the traceback whole, no secret, and nothing that becomes markup."""
+"""What is sent to a maintainer: whether anything is, the traceback whole, no secret, nothing that becomes markup."""
 
 from __future__ import annotations
 
