@@ -45,9 +45,14 @@ def said(failure: Failure) -> str:
 
 
 def while_serving(log: ServerLog, failure: Failure) -> bool:
-    """Whether it had begun to serve: ready, or with batches before; a paste may lack the line that says so."""
+    """Whether it had begun to serve: ready; or, in a paste without the start, with batches or in the event loop.
+
+    A start that meets its end in its own warm-up, before it says that it is ready, has not served anybody.
+    """
     if log.ready_line is not None and failure.line > log.ready_line:
         return True
+    if log.weights or log.kv_pools or log.server_args_line is not None:
+        return False
     batches = (*log.decode.get("line", ())[:1], *log.prefill.get("line", ())[:1])
     return any(line < failure.line for line in batches) or failure.phase == "serving"
 

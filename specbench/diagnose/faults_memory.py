@@ -167,7 +167,9 @@ def _fixed_slots(case: Case) -> str:
         if slot is None
         else f": {asked + 1:,} rows × {slot.point / 2**20:.2f} MiB = {format_gib((asked + 1) * slot.point)} (predicted)"
     )
-    return f" {asked:,} state slots are asked for by max_mamba_cache_size, and taken before KV gets anything{size}."
+    rest = case.budget.details.get("rest_bytes") if case.budget is not None else None
+    of = "" if rest is None or rest.point <= 0 else f", out of {format_gib(rest.point)} that the weights leave"
+    return f" {asked:,} state slots are asked for by max_mamba_cache_size, and taken before KV gets anything{size}{of}."
 
 
 def nothing_left(case: Case, failure: Failure) -> Fault:
