@@ -24,6 +24,26 @@ def diagnose(
             "or nodes of one server.",
         ),
     ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME|FOLDER", help="Of a log that does not tell: a shipped model, or its config.json."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="Of a log that does not tell: the card, e.g. h200.")
+    ] = None,
+    engine_version: Annotated[
+        str | None, typer.Option("--engine-version", metavar="V", help="Of a log that does not tell: e.g. 0.5.16.")
+    ] = None,
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            "--launch",
+            metavar="COMMAND",
+            help="Of a log without server_args: how the server was started, e.g. 'sglang serve --model-path … --tp 2'.",
+        ),
+    ] = None,
     everything: Annotated[
         bool,
         typer.Option("--all", help="Every remedy in full, whole lines of evidence, the pools of every rank."),
@@ -57,12 +77,16 @@ def diagnose(
 
     What containers, journald, Ray and terminals put around a line is taken off by itself.
 
+    What a log does not tell is asked for by name: --model, --gpu, --engine-version, --launch. What it says counts.
+
     A server that failed is an answer too: exit code 0, unless --strict.
     """
     from ..diagnose.diagnosis import of_paths
+    from ..diagnose.told import told_by
 
+    told = told_by(model=model, gpu=gpu, version=engine_version, launch=launch)
     with reading_bar(sources) if wanted(sources, json_output=json_output) else nullcontext():
-        found = of_paths(sources)
+        found = of_paths(sources, told=told)
     if against is not None:
         from ..diagnose.against import with_other
 

@@ -228,8 +228,9 @@ def _footnotes(diagnosis: Diagnosis, console: Console, *, everything: bool) -> N
             console.print(Text(f"  {name}: off by {delta}; {row.attribution}", style="dim"))
     for assumption in diagnosis.assumptions:
         console.print(Text(f"note: {assumption}", style="dim"))
-    for question in getattr(diagnosis, "questions", ()):
-        console.print(Text(f"not told by the log: {question}", style="yellow"))
+    for question in diagnosis.questions:
+        asked = f"not known: {question.missing}: {question.why}. Tell it: {question.answer}"
+        console.print(Text(asked, style="yellow"))
     for disagreement in diagnosis.pools.disagreements:
         console.print(Text(f"the engine contradicts itself: {disagreement}", style="yellow"))
     if diagnosis.unread:

@@ -17,7 +17,7 @@ from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
-from ..errors import LogFormatError, RecordError, SpecbenchError
+from ..errors import ConfigError, LogFormatError, RecordError, SpecbenchError
 from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
 from ..judging.sides import expected_communication, ranks_of, sides
@@ -56,7 +56,7 @@ from .rules_start import failed
 from .rules_unlogged import draft_weights_duplicated, state_pool_not_logged
 from .rules_unwell import noticed
 from .serving import serving
-from .told import Told, with_arguments
+from .told import Told, contradictions, with_arguments
 from .types import Diagnosis, Emulated
 
 RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
@@ -100,6 +100,11 @@ def of_path(path: str | Path, *, told: Told | None = None) -> Diagnosis:
     found = resolve(path, kind="record or log")
     if found.is_dir():
         _refuse_several(found)
+        if told not in (None, Told()):
+            raise ConfigError(
+                f"{found}: a record, which knows its model, card, version and arguments.\n"
+                f"Leave --model, --gpu, --engine-version and --launch out, or give the log: {found / 'server.log'}."
+            )
     return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found, told=told)
 
 
@@ -224,13 +229,14 @@ def of_logs(sources: Mapping[str, Path | BinaryIO], *, told: Told | None = None)
 def _of_bare(log: ServerLog, label: str, source: str, told: Told, size: int | None = None) -> Diagnosis:
     if not logs.recognised(log):
         raise LogFormatError(refusal(label, log, size))
+    against = tuple(contradictions(log, told))
     log = with_arguments(log, told)
     pools = report(log)
-    config, assumptions = config_of_log(log, pools, label, told)
-    case = _case(config, log, pools, _status(log), (), bare=True, card_known=told.gpu is not None)
-    assumptions = (*log.assumptions, *log.version_from, *assumptions)
+    read = config_of_log(log, pools, label, told)
+    case = _case(read.config, log, pools, _status(log), (), bare=True, card_known=read.card_known)
+    assumptions = (*log.assumptions, *log.version_from, *read.assumptions, *against)
     found = _diagnosis(case, name=label, source=source, origin="recorded", assumptions=assumptions)
-    return dataclasses.replace(found, ledgers=ledgers_of_log(case, told))
+    return dataclasses.replace(found, ledgers=ledgers_of_log(case, told), questions=read.questions)
 
 
 def _case(

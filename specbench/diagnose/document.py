@@ -57,6 +57,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "unread": _lines(diagnosis.unread),
         "marks": list(diagnosis.marks),
         "assumptions": list(diagnosis.assumptions),
+        "questions": [asdict(question) for question in diagnosis.questions],
     }
 
 

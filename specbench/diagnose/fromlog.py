@@ -1,127 +1,232 @@
-"""A configuration from a bare log, as far as the log tells it: the engine prints its own arguments.
+"""A configuration from a bare log: from the arguments that the engine prints, a launch command in the paste, the lines
+themselves, and what a person tells beside it.
 
-What the log cannot tell (the model's config.json, the card) is matched against what specbench ships and named as an
-assumption. When the model is unknown there is no configuration, and the diagnosis rests on the log alone.
+What the log cannot tell (the model's config.json, the card) is matched against what specbench ships, and named as an
+assumption; what nothing tells is asked for by name (`Question`). When the model is not known there is no configuration,
+and the diagnosis rests on the log alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from ..configuration.config import MemorySection, ParallelSection, RunConfig
+from ..configuration.config import RunConfig
+from ..engines import check
 from ..engines.contract import PoolReport, ServerLog
-from ..gpus import known_gpus, load_gpu
-from ..specs import named_by
-from .told import Told
+from ..engines.sglang.printed import sections_of_printed
+from ..errors import SpecbenchError
+from ..specs import load_model, named_by
+from ..versions import is_development
+from .card import card_of_log
+from .release import best, explaining, fitting, ground
+from .told import Question, Told
 
-#: server_args name -> our key, where they differ.
-_SPECULATIVE = {
-    "num_draft_tokens": "speculative_num_draft_tokens",
-    "num_steps": "speculative_num_steps",
-    "eagle_topk": "speculative_eagle_topk",
-}
-_OLD_STRATEGY = "mamba_scheduler_strategy"
+_LAUNCH = '--launch "python -m sglang.launch_server …"'
+_DRAFT = '--launch "… --speculative-draft-model-path NAME|FOLDER"'
 
 
-def config_of_log(
-    log: ServerLog, pools: PoolReport, label: str, told: Told | None = None
-) -> tuple[RunConfig | None, tuple[str, ...]]:
-    """The configuration and the assumptions it rests on; None with the reasons when it cannot be told."""
-    told = told or Told()
-    arguments = log.server_args
-    if arguments is None:
-        return None, ("no server_args line: requested values, model and algorithm are not known",)
-    assumed: list[str] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromLog:
+    """What a bare log and its teller give."""
+
+    config: RunConfig | None  # None: too little is known to predict
+    assumptions: tuple[str, ...]
+    questions: tuple[Question, ...] = ()
+    card_known: bool = False  # told, or named in the paste; else taken by its memory
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Gathered on the way."""
+
+    assumed: list[str] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    card_known: bool = False
+
+    def ask(self, missing: str, why: str, answer: str) -> None:
+        self.questions.append(Question(missing=missing, why=why, answer=answer))
+
+    def result(self, config: RunConfig | None = None) -> FromLog:
+        return FromLog(
+            config=config,
+            assumptions=tuple(self.assumed),
+            questions=tuple(self.questions),
+            card_known=self.card_known,
+        )
+
+
+def config_of_log(log: ServerLog, pools: PoolReport, label: str, told: Told | None = None) -> FromLog:
+    """The configuration, the assumptions that it rests on, and what is to be asked.
+
+    `log`: with told arguments (`told.with_arguments`); they are known by the log having no line of its own for them.
+    """
+    told, notes = told or Told(), _Notes()
+    arguments = _arguments(log, notes)
     device = arguments.get("device")
     if device not in (None, "cuda"):
-        return None, (f"the server runs on {str(device)[:40]!r}: only CUDA cards are predicted",)
-    model = told.model or _model(arguments.get("model_path"), assumed)
-    version = told.version or _version(log, assumed)
-    gpu = told.gpu or _gpu(pools, assumed)
-    if model is None or version is None or gpu is None:
-        return None, tuple(assumed)
-    sections: dict[str, Any] = {
+        notes.assumed.append(f"the server runs on {str(device)[:40]!r}: only CUDA cards are predicted")
+        return notes.result()
+    model = _model(log, arguments, told, notes)
+    versions = _versions(log)
+    gpu, notes.card_known = card_of_log(log, pools, told, notes.assumed)
+    if gpu is None:
+        notes.ask("gpu", "the card's memory and kind are not known, so nothing is predicted", "--gpu NAME")
+    if model is None or gpu is None or not versions:
+        return notes.result()
+    sections = _sections(log, arguments, told, notes)
+    problem = ""
+
+    def of(version: str) -> RunConfig | None:
+        nonlocal problem
+        try:
+            return _config(label, log, version, model, gpu, sections)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            problem = f"server_args: {where} = {first.get('input')!r:.90} is not understood"
+            return None
+
+    version = versions[-1]
+    if len(versions) > 1:
+        equal = best(known := explaining(versions, of, log, pools))
+        version = equal[0].version if equal else version
+        said = ground(known, equal) if equal else f"engine version assumed {version}, the newest that its lines fit"
+        notes.assumed.append(said)
+        if not equal or any(one.differs(equal[0]) for one in equal[1:]):
+            notes.ask("engine version", "other releases that the lines fit predict other figures", "--engine-version V")
+    config = of(version)
+    if config is None:
+        notes.assumed.append(problem)
+    else:
+        _complete(config, log, notes)
+    return notes.result(config)
+
+
+def _complete(config: RunConfig, log: ServerLog, notes: _Notes) -> None:
+    """Asks where the engine would refuse the arguments as they are known, and has not."""
+    try:
+        refused = next((refusal for refusal in check(config) if not refusal.tolerated), None)
+    except SpecbenchError:
+        return
+    if refused is not None and log.weights:
+        why = f"as they are known the engine refuses them ({refused.key}: {refused.reason}), and this one loaded"
+        notes.ask("arguments", f"{why}: the log does not have all of them", _LAUNCH)
+
+
+def _arguments(log: ServerLog, notes: _Notes) -> Mapping[str, Any]:
+    """Printed, or of a launch command; empty where there is neither."""
+    arguments = log.server_args or {}
+    if log.server_args_line is not None:
+        return arguments
+    if log.beside.arguments:
+        where = f"the launch command in line {log.beside.line}"
+        notes.assumed.append(f"no server_args line: arguments are those of {where}")
+    elif arguments:
+        notes.assumed.append("no server_args line: arguments are as told")
+    else:
+        notes.assumed.append("no server_args line: requested values, model and algorithm are not known")
+        notes.ask("arguments", "what was asked, the model and the algorithm are not known", _LAUNCH)
+    return arguments
+
+
+def _config(
+    label: str, log: ServerLog, version: str, model: str, gpu: str, sections: Mapping[str, dict[str, Any]]
+) -> RunConfig:
+    """ValidationError for a value that no configuration can have."""
+    engine: dict[str, Any] = {"version": version, "allow_refused": True}
+    engine |= {"args": sections["args"], "env": sections["env"]}
+    if log.version is not None and is_development(log.version):
+        engine |= {"version": log.version, "sizing": version}
+    data: dict[str, Any] = {
         "name": re.sub(r"[^A-Za-z0-9._+=-]", "_", label).lstrip("._+=-")[:80] or "log",
-        "engine": {"version": version, "allow_refused": True},
+        "engine": engine,
         "model": model,
         "gpu": {"name": gpu},
-        "parallel": _fields(ParallelSection, arguments),
-        "speculative": _speculative(arguments, assumed),
-        "memory": _memory(arguments),
+        **{name: sections[name] for name in ("parallel", "speculative", "memory")},
     }
-    try:
-        config = RunConfig.model_validate(sections)
-        return config.replace({"gpu.count": config.parallel.gpus}), tuple(assumed)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        return None, (*assumed, f"server_args: {where} = {problem.get('input')!r} is not understood")
+    config = RunConfig.model_validate(data)
+    return config.replace({"gpu.count": config.parallel.gpus})
 
 
-def _fields(section: type[ParallelSection | MemorySection], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: arguments[name] for name in section.model_fields if arguments.get(name) is not None}
-
-
-def _memory(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    memory = _fields(MemorySection, arguments)
-    if "mamba_radix_cache_strategy" not in memory and arguments.get(_OLD_STRATEGY) is not None:
-        memory["mamba_radix_cache_strategy"] = arguments[_OLD_STRATEGY]
-    return memory
-
-
-def _speculative(arguments: Mapping[str, Any], assumed: list[str]) -> dict[str, Any]:
-    algorithm = arguments.get("speculative_algorithm")
-    if algorithm is None:
-        return {"algorithm": "none"}
-    section = {key: arguments[flag] for key, flag in _SPECULATIVE.items() if arguments.get(flag) is not None}
-    draft = arguments.get("speculative_draft_model_path")
+def _sections(log: ServerLog, arguments: Mapping[str, Any], told: Told, notes: _Notes) -> Mapping[str, dict[str, Any]]:
+    sections = sections_of_printed(arguments)
+    speculative = sections["speculative"]
+    draft = speculative.pop("draft_model_path", None)
     if draft is not None and draft != arguments.get("model_path"):
-        section["draft_model_path"] = _model(draft, assumed) or draft
-    return {"algorithm": algorithm, **section}
+        speculative["draft_model_path"] = _draft(str(draft), told, notes)
+    return {**sections, "env": {**told.env, **log.beside.env}}
 
 
-def _model(path: Any, assumed: list[str]) -> str | None:
-    """A shipped model whose name the path ends with, compared by letters and digits alone."""
+def _draft(path: str, told: Told, notes: _Notes) -> str:
+    """A shipped draft by its name; else the one that is told."""
+    own = told.arguments.get("speculative_draft_model_path")
+    for candidate in (path, own):
+        found = named_by(candidate) if isinstance(candidate, str) else None
+        if found is not None:
+            notes.assumed.append(f"model {path!r} assumed to be {found} (by its name)")
+            return found
+    if isinstance(own, str):
+        notes.assumed.append(f"draft {path!r} taken to be {own!r}, as told")
+        return own
+    why = f"the draft {path!r:.90} is not known to specbench, so nothing is predicted from this log alone"
+    notes.ask("draft model", why, _DRAFT)
+    return path
+
+
+# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _model(log: ServerLog, arguments: Mapping[str, Any], told: Told, notes: _Notes) -> str | None:
+    """By the path's name, else as told. What is told and cannot be the logged model is not used."""
+    path = arguments.get("model_path")
+    named = named_by(path) if isinstance(path, str) else None
+    if told.model is not None and _may_be(told.model, named, log, notes):
+        return told.model
+    if named is not None:
+        notes.assumed.append(f"model {path!r} assumed to be {named} (by its name)")
+        return named
     if not isinstance(path, str):
-        assumed.append("the model's path is not in the log")
-        return None
-    found = named_by(path)
-    if found is None:
-        assumed.append(
-            f"model {path!r} is not known to specbench, so nothing is predicted from this log alone; "
-            "`specbench predict` takes a params file whose model is a folder with its config.json"
-        )
-        return None
-    assumed.append(f"model {path!r} assumed to be {found} (by its name)")
-    return found
-
-
-def _version(log: ServerLog, assumed: list[str]) -> str | None:
-    if log.version is not None:
-        return log.version
-    low, high = log.version_range
-    version = low or high
-    if version is None:
-        assumed.append("the engine's version is not in the log")
+        notes.assumed.append("the model's path is not in the log")
+        why = "the model is not named in the log, so nothing is predicted"
     else:
-        assumed.append(f"engine version assumed {version}: the lines fit {low or 'any'} to {high or 'any later'}")
-    return version
+        notes.assumed.append(f"model {path!r} is not known to specbench, so nothing is predicted from this log alone")
+        why = f"the model {path!r:.90} is not known to specbench, so nothing is predicted and no remedy is tried"
+    notes.ask("model", why, "--model NAME|FOLDER (a shipped model, or a folder with its config.json)")
+    return None
 
 
-def _gpu(pools: PoolReport, assumed: list[str]) -> str | None:
-    """The smallest card that had the logged memory free."""
-    if not pools.pre:
-        assumed.append("free memory before loading is not in the log, so the card cannot be told")
-        return None
-    free = max(quantity.bytes for quantity in pools.pre.values())
-    fitting = [gpu for gpu in map(load_gpu, known_gpus()) if gpu.total_bytes >= free]
-    if not fitting:
-        assumed.append("no card of the GPU table had that much memory free")
-        return None
-    gpu = min(fitting, key=lambda candidate: candidate.total_bytes)
-    assumed.append(f"GPU assumed {gpu.name} (the smallest card of the table with that much memory free)")
-    return gpu.name
+def _may_be(model: str, named: str | None, log: ServerLog, notes: _Notes) -> bool:
+    """Whether the log does not speak against the told model: by the name of another shipped one, or by the class that
+    it loads. A folder may well be what the log's path names."""
+    if named is not None and named_by(model) == model and model != named:
+        notes.assumed.append(f"told model {model}, but the log's path names {named}: the log counts")
+        return False
+    loaded = next((load.model_class for load in log.weights if load.role == "target" and load.model_class), None)
+    try:
+        told = load_model(model).architecture
+    except SpecbenchError:
+        return True  # said where its memory is predicted
+    if loaded is not None and _family(loaded) != _family(told):
+        notes.assumed.append(f"told model {model}, which is {told}, but the log loads {loaded}: the log counts")
+        return False
+    return True
+
+
+def _family(model_class: str) -> str:
+    """Qwen3_5 of Qwen3_5ForConditionalGeneration and Qwen3_5ForCausalLM: the engine may load another head."""
+    return model_class.partition("For")[0]
+
+
+# ── the release ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _versions(log: ServerLog) -> tuple[str, ...]:
+    """Releases that are to be tried, oldest first; one: it is known."""
+    if log.version is not None and not is_development(log.version):
+        return (log.version,)
+    return fitting(log)

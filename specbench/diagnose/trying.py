@@ -112,11 +112,17 @@ def changed(situation: Situation, change: Change) -> tuple[RunConfig, MemoryBudg
     except ValidationError:  # a figure beyond what a params file may hold
         return None
     try:
-        if check(config):
+        if _refuses(situation, config):
             return None
         return config, predict_changed(situation.config, config, situation.free, situation.passed_fraction)
     except SpecbenchError:
         return None
+
+
+def _refuses(situation: Situation, config: RunConfig) -> bool:
+    """Whether the engine refuses the changed arguments, or overrides one that it took as it was."""
+    as_is = {refusal.key for refusal in check(situation.config) if refusal.tolerated}
+    return any(not (refusal.tolerated and refusal.key in as_is) for refusal in check(config))
 
 
 def point(budget: MemoryBudget, limit: Limit) -> int | None:

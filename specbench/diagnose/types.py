@@ -14,6 +14,7 @@ from ..judging.reconcile import Reconciliation
 from ..judging.sides import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status
 from .finding import Finding
+from .told import Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     unread: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
+    questions: tuple[Question, ...] = ()  # what a bare log does not tell, and how it is told
     ledgers: tuple[Ledger, ...] = ()  # where each rank's memory went, the deciding rank first
     sides: Sides | None = None  # memory from four sides; None: a bare log
     emulation: Emulated | None = None  # None: the card is itself, or its budget is not known

@@ -133,6 +133,16 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What stands in a paste beside the server's own lines."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the launch command, by the server's names
+    env: Mapping[str, str] = field(default_factory=dict)  # the engine's variables before it
+    line: int | None = None  # where the command begins; None: there is none
+    cards: tuple[str, ...] = ()  # names of GPUs, as nvidia-smi shows them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLog:
     """A log, read once. Tables are dicts of equally long lists (no pandas here), one row per line.
 
@@ -172,6 +182,7 @@ class ServerLog:
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     beginning: bytes = field(default=b"", repr=False)  # at most 64 KiB, as they came: what it is when nothing is known
     assumptions: tuple[str, ...] = ()  # how several files were put together, in sentences
+    beside: Beside = field(default_factory=Beside)
     version_from: tuple[str, ...] = ()  # what the version is known from, beside a text that names it, in sentences
 
     def at(self, number: int, text: str) -> Line:

@@ -87,7 +87,7 @@ def _as_logged(record: RunRecord) -> Iterator[RunConfig]:
         return
     for version in (None, record.config.engine.version):
         told = Told(model=record.config.model, gpu=record.config.gpu.name, version=version)
-        config, _ = config_of_log(log, pools, record.name, told)
+        config = config_of_log(log, pools, record.name, told).config
         if config is not None:
             yield config
 

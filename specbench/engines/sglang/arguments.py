@@ -71,6 +71,27 @@ _UNFOLLOWED: dict[str, str] = {
     "config": "any flag: it names a file with further ones",
     "device": "everything: only CUDA devices are sized (and cpu, with gpu.name: cpu)",
 }
+#: Flags that change memory, or what stands beside it, and are followed (underscored: as they are printed).
+_FOLLOWED = frozenset(
+    {
+        *(
+            "disable_cuda_graph",
+            "disable_decode_cuda_graph",
+            "disable_prefill_cuda_graph",
+            "disable_cuda_graph_padding",
+        ),
+        *("cuda_graph_backend_decode", "cuda_graph_backend_prefill", "cuda_graph_bs", "cuda_graph_bs_decode"),
+        *("cuda_graph_bs_prefill", "cuda_graph_max_bs_prefill", "piecewise_cuda_graph_max_tokens"),
+        *("enable_piecewise_cuda_graph", "disable_piecewise_cuda_graph", "enforce_piecewise_cuda_graph"),
+        *("max_prefill_tokens", "moe_a2a_backend", "disaggregation_mode", "disaggregation_decode_enable_radix_cache"),
+        *("mamba_track_interval", "linear_attn_backend", "attention_backend", "mm_feature_transport"),
+        *("language_only", "language_model_only", "swa_full_tokens_ratio", "disable_hybrid_swa_memory"),
+        *("speculative_dflash_block_size", "speculative_dspark_block_size", "speculative_ddtree_budget"),
+        *("speculative_ngram_max_bfs_breadth", "speculative_draft_kv_cache_dtype", "speculative_draft_window_size"),
+        *("enable_linear_replayssm_spec", "linear_replayssm_cache_len", "quantization"),
+        *(f"{kind}_{stage}_backend" for kind in ("dsa", "nsa") for stage in ("prefill", "decode")),
+    }
+)
 #: Flags that move the default of --mem-fraction-static, and nothing else of the pools.
 _DEFAULT_FRACTION = frozenset(
     {"cuda-graph-config", "enable-breakable-cuda-graph", "torch-compile-max-bs", "deepep-mode"}
@@ -81,6 +102,13 @@ _PAGED = frozenset({"flashmla", "cutlass_mla", "trtllm_mla", "tokenspeed_mla", "
 _QUANTIZING_FORMATS = frozenset({"gguf", "bitsandbytes"})
 #: Values by which a flag asks for what happens without it.
 _NEUTRAL = (None, False, 0, "auto", "none", "null", "off", "cuda")
+#: Defaults that a server prints, and that ask for nothing.
+_PRINTED_DEFAULTS: dict[str, Any] = {
+    "kt_method": "AMXINT4",
+    "offload_group_size": -1,
+    "json_model_override_args": "{}",
+    "init_expert_location": "trivial",
+}
 _SAME_TYPE = {"half": "float16", "float": "float32"}
 
 
@@ -97,6 +125,14 @@ def reject_keyed(engine: EngineSection, where: str = "") -> None:
                 f"Write {key}: {value if isinstance(value, str) else json.dumps(value)}, and leave it out of "
                 "engine.args."
             )
+
+
+def decides_memory(printed: str, value: Any) -> bool:
+    """Whether an argument that has no key, as a server prints it, changes memory: followed by the prediction or not."""
+    if value in (*_NEUTRAL, "") or (value == 1 and value is not True) or _PRINTED_DEFAULTS.get(printed) == value:
+        return False
+    flag = whole_flag(printed)
+    return printed in _FOLLOWED or (flag in _UNFOLLOWED and flag != "device")
 
 
 def notes(config: RunConfig, target: ModelSpec) -> tuple[str, ...]:

@@ -38,9 +38,9 @@ def sections_of(argv: Sequence[str]) -> dict[str, Any]:
             sections["model"] = values[0]
         elif (dotted := key_of_flag(flag)) is not None:
             section, _, key = dotted.partition(".")
-            sections[section][key] = _typed(flag, dotted, values)
+            sections[section][key] = typed_value(flag, dotted, values)
         elif flag not in _LEFT_OUT:
-            sections["engine"]["args"][flag] = _verbatim(values)
+            sections["engine"]["args"][flag] = verbatim(values)
     return sections
 
 
@@ -58,7 +58,8 @@ def flags_of(argv: Sequence[str]) -> Mapping[str, list[str]]:
     return found
 
 
-def _typed(flag: str, key: str, values: list[str]) -> Any:
+def typed_value(flag: str, key: str, values: list[str]) -> Any:
+    """A flag's value as its key has it. ValueError naming the flag when it is no number and should be one."""
     if key in _TEXTS and values:
         return values[0]
     if not values:
@@ -73,7 +74,8 @@ def _first_flag(argv: Sequence[str]) -> int:
     return next((place for place, word in enumerate(argv) if word.startswith("--")), len(argv))
 
 
-def _verbatim(values: list[str]) -> Any:
+def verbatim(values: list[str]) -> Any:
+    """Values of a flag without a key: true where there is none, numbers as numbers."""
     if not values:
         return True
     typed = [_number_or_text(value) for value in values]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import ConfigError
-from ....logtext import Source, as_text
+from ....logtext import Source, as_text, clean
 from ....units import counted
 from ....versions import is_development, nearest_earlier
 from ...contract import Failure, Line, Notice, ServerLog
@@ -27,6 +27,7 @@ from . import assemble, formats
 from .argument_names import Release, release_of
 from .batches import UNREAD_LIMIT
 from .benchmark_text import benchmark_notice
+from .beside import beside
 from .evidence import Evidence
 from .failure_texts import ANYBODYS
 from .failures import causes_first
@@ -239,6 +240,7 @@ class _Understanding:
             places=found.places,
             beginning=found.beginning,
             assumptions=found.assumptions,
+            beside=beside(clean(found.beginning)),
             version_from=tuple(self._of_release()),
         )
 
