@@ -92,7 +92,8 @@ def test_told_answers_make_the_diagnosis_whole() -> None:
         model=None,
         gpu="H200",
         version="0.5.16",
-        launch="sglang serve --model-path qwen36-27b --speculative-algorithm DFLASH --max-running-requests 8 "
+        launch="sglang serve --model-path qwen36-27b --load-format dummy --max-running-requests 8 "
+        "--speculative-algorithm DFLASH "
         "--speculative-draft-model-path z-lab/Qwen3.6-27B-DFlash --mem-fraction-static 0.508124 "
         "--speculative-num-draft-tokens 16 --mamba-radix-cache-strategy extra_buffer "
         "--mamba-full-memory-ratio 0.5 --context-length 32768",
