@@ -389,6 +389,21 @@ def test_memory_that_others_hold(tmp_path: Path, free: str, post: str, missing: 
     assert "memory-taken-by-others" not in ids(of_log(log))  # the card is a guess: by its free memory
 
 
+def test_memory_that_nvml_saw_in_use_before_the_start(tmp_path: Path):
+    """5,648,019,968 B = 5.26 GiB in use, of which an idle H200 keeps 143,771 - 143,152 = 619 MiB."""
+    record = tmp_path / "record"
+    shutil.copytree(RECORDS / "nospec_r8", record)
+    rows = (record / "gpu.csv").read_text(encoding="utf-8")
+    assert "0.0,before,0,648019968," in rows
+    (record / "gpu.csv").write_text(rows.replace("0.0,before,0,648019968,", "0.0,before,0,5648019968,"))
+    found = only(of_path(record), "memory-taken-by-others")
+    assert found.cause.startswith(
+        "5.26 GiB were in use before the server started (NVML), 0.60 GiB of them the driver's own. Other programs hold "
+        "4.66 GiB, which is about "
+    )
+    assert "memory-taken-by-others" not in ids(of_path(RECORDS / "nospec_r8"))
+
+
 def test_a_rank_with_a_display_costs_all_ranks():
     """6.23 - 5.46 = 0.77 GiB. A token takes (6.92 + 2.16) GiB / 454,112 = 21,470 B: 38,509; 38,509 / 492,621 = 7.8%."""
     found = only(case("qwen38-27b-2x5090-nvfp4-dflash"), "ranks-disagree")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..budget_types import FreeMemory, MemoryBudget
@@ -35,6 +35,7 @@ class Case:
     requests: Sequence[RequestTrace]  # empty for a bare log
     bare: bool  # a log without a record: `config` was read from it
     card_known: bool = True  # recorded or told; False: guessed by the free memory
+    in_use_before: Mapping[str, int] = field(default_factory=dict)  # rank -> bytes on its card before the start (NVML)
     unsized: str | None = None  # why there is no budget of `config`
     metrics: Sequence[MetricSample] = ()  # of the engine while it served; empty for a bare log
 

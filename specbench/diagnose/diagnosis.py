@@ -27,7 +27,7 @@ from ..reading.communication import distributed_init
 from ..reading.freeread import MeasuredOffsets, read_free
 from ..reading.outcome import outcome_of, tally
 from ..reading.pools import report
-from ..reading.rank_gpus import cards
+from ..reading.rank_gpus import cards, in_use_before
 from ..records.caveats import marks, on_cpu
 from ..records.listing import run_folders
 from ..records.record import RunRecord, has_record
@@ -149,6 +149,7 @@ def of_record(record: RunRecord) -> Diagnosis:
     log = logs.read(record.log_path, name=record.log_path.name, version=record.config.engine.version)
     pools = report(log, record.server_info())
     read = read_free(record, log, pools)
+    sampled = cards(record, ranks_of(pools))
     case = _case(
         record.config,
         log,
@@ -158,6 +159,7 @@ def of_record(record: RunRecord) -> Diagnosis:
         read=read,
         bare=False,
         metrics=_metrics(record),
+        in_use_before=in_use_before(sampled),
     )
     measured = record.origin == "measured" and bool(case.budgets.get("measured"))
     unread = isinstance(read, str) and measured and not on_cpu(record.config)
@@ -169,7 +171,6 @@ def of_record(record: RunRecord) -> Diagnosis:
         marked=marks(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
-    sampled = cards(record, ranks_of(pools))
     seen = sides(
         case.budget,
         pools,
@@ -250,6 +251,7 @@ def _case(
     card_known: bool = True,
     read: MeasuredOffsets | str | None = None,
     metrics: Sequence[MetricSample] = (),
+    in_use_before: Mapping[str, int] | None = None,
 ) -> Case:
     found: Mapping[Basis, MemoryBudget] = {}
     unsized = None
@@ -270,6 +272,7 @@ def _case(
         card_known=card_known,
         unsized=unsized,
         metrics=metrics,
+        in_use_before=in_use_before or {},
     )
 
 

@@ -13,7 +13,7 @@ from ..budget.predict import predict
 from ..budget_types import FreeMemory
 from ..engines.contract import GraphCapture, Line, RankPools
 from ..errors import SpecbenchError
-from ..gpus import load_gpu
+from ..gpus import GpuSpec, load_gpu
 from ..judging.judge import as_resolved, passed
 from ..units import GIB, Interval, Quantity, counted, format_gib
 from .case import Case
@@ -25,6 +25,8 @@ from .rules_pools import out_of_memory
 _LARGE_GRAPHS_BYTES, _LARGE_SHARE = 2 * GIB, 0.5
 #: Ranks, and starts, differ by less than this for no reason that anybody could find (communication buffers: 0.25).
 _DIFFERENCE_BYTES = GIB // 2
+#: What a driver keeps of an idle card that was not measured, at most (an H200: 0.60 GiB).
+_DRIVERS_BYTES = GIB
 #: From this share of the tokens on a lack is a cost.
 _COSTS = 0.05
 
@@ -123,35 +125,63 @@ def _used(case: Case) -> Iterator[tuple[str, Quantity | None, int]]:
 
 
 def memory_taken_by_others(case: Case) -> tuple[Finding, ...]:
-    """Less free before loading than the card has when it is idle. Only of a card that was told, or recorded."""
-    config, least = case.config, case.pools.least(case.pools.pre)
-    if config is None or least is None or not case.card_known or config.gpu.emulate is not None:
+    """Less free memory than an idle card has: by NVML before the start, else by the free memory before loading. Only of
+    a card that was told, or recorded.
+    """
+    if case.config is None or not case.card_known:
         return ()
     try:
-        gpu = load_gpu(config.gpu.name)
-        usual = gpu.free_before_load(config.parallel.gpus, config.engine.version).bytes
+        gpu = load_gpu(case.config.gpu.name)
+        return () if gpu.is_host else _by_nvml(case, gpu) if case.in_use_before else _by_the_log(case, gpu)
     except SpecbenchError:
         return ()
+
+
+def _by_nvml(case: Case, gpu: GpuSpec) -> tuple[Finding, ...]:
+    rank, used = max(case.in_use_before.items(), key=lambda item: item[1])
+    own = gpu.total_bytes - gpu.idle_free_bytes if gpu.idle_free_bytes is not None else _DRIVERS_BYTES
+    taken = used - own
+    if taken < _DIFFERENCE_BYTES:
+        return ()
+    most = gpu.idle_free_bytes is None
+    where = f" on the card of {rank}" if rank else ""
+    drivers = f"{'at most ' if most else ''}{format_gib(own)} of them the driver's own"
+    seen = f"{format_gib(used)} were in use{where} before the server started (NVML), {drivers}"
+    return (_taken_by_others(case, seen, taken, rank, or_more=most),)
+
+
+def _by_the_log(case: Case, gpu: GpuSpec) -> tuple[Finding, ...]:
+    config, least = case.config, case.pools.least(case.pools.pre)
+    if config is None or least is None:
+        return ()
+    usual = gpu.free_before_load(config.parallel.gpus, config.engine.version).bytes
     if _less_free(case):  # that one rank has less is a finding of its own: then it is the others that tell
         least = sorted(case.pools.pre.values(), key=lambda free: free.bytes)[1]
     missing = usual.low - (least.bytes + least.resolution_bytes)
     if missing < _DIFFERENCE_BYTES:
         return ()
-    tokens = _tokens_of(case, missing)
-    share = _share(case, tokens)
+    seen = (
+        f"{format_gib(least.bytes)} were free before loading; an idle {gpu.words} has {format_gib(usual.low)} at least"
+    )
     buffers = " or larger communication buffers" if config.parallel.gpus > 1 else ""
-    return (
-        Finding(
-            id="memory-taken-by-others",
-            cause=(
-                f"{format_gib(least.bytes)} were free before loading; an idle {gpu.words} has {format_gib(usual.low)} "
-                f"at least. Other programs{buffers} hold {format_gib(missing)} or more{_as_tokens(tokens)}. The same "
-                "flags give other pools whenever that changes."
-            ),
-            severity=_severity(share),
-            evidence=_begin_lines(case, case.pools.deciding_rank),
-            lost=share,
+    return (_taken_by_others(case, seen, missing, case.pools.deciding_rank, or_more=True, buffers=buffers),)
+
+
+def _taken_by_others(
+    case: Case, seen: str, size: int, rank: str | None, *, or_more: bool, buffers: str = ""
+) -> Finding:
+    tokens = _tokens_of(case, size)
+    share = _share(case, tokens)
+    more = " or more" if or_more else ""
+    return Finding(
+        id="memory-taken-by-others",
+        cause=(
+            f"{seen}. Other programs{buffers} hold {format_gib(size)}{more}{_as_tokens(tokens)}. The same flags give "
+            "other pools whenever that changes."
         ),
+        severity=_severity(share),
+        evidence=_begin_lines(case, rank),
+        lost=share,
     )
 
 

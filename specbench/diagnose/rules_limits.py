@@ -12,8 +12,8 @@ from ..versions import at_least
 from .case import Case
 from .finding import Finding, Severity
 
-#: Pools are rounded down to whole pages: a smaller share is not told as lost.
-_ROUNDING = 0.01
+#: Pools are rounded down to whole pages: less than this many percent are not told as lost.
+_ROUNDING_PERCENT = 1
 #: A limit by hand is told where memory holds so many times as much.
 _FAR = 2
 
@@ -167,7 +167,9 @@ def token_limit(case: Case) -> tuple[Finding, ...]:
     notice = next((one for one in case.log.notices if one.kind == "tokens_above_profile"), None)
     asked = _whole(notice, "requested") or _number(case, "kv_tokens")
     got = case.pools.kv_tokens if case.pools.kv_tokens is not None else _whole(notice, "profiled")
-    if asked is None or not got or got >= asked * (1 - _ROUNDING) or not stands(case) or _split(case, asked):
+    if asked is None or not got or not stands(case) or _split(case, asked):
+        return ()
+    if got * 100 >= asked * (100 - _ROUNDING_PERCENT):
         return ()
     lines: tuple[Line, ...] = () if notice is None else case.line(notice.line)
     told_already = bool(context_above_pool(case))
@@ -213,7 +215,7 @@ def _split(case: Case, asked: int) -> bool:
     """Ranks that hold a part each (context parallelism): together they are what was asked."""
     parts = [pools.kv_tokens for pools in case.pools.ranks if pools.role == "target"]
     known = [part for part in parts if part is not None]
-    return len(set(known)) > 1 and abs(sum(known) - asked) <= asked * _ROUNDING
+    return len(set(known)) > 1 and abs(sum(known) - asked) * 100 <= asked * _ROUNDING_PERCENT
 
 
 def _number(case: Case, name: str) -> int | None:

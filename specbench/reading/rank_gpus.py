@@ -47,6 +47,16 @@ def cards(record: RunRecord, ranks: Sequence[str]) -> Cards:
     return Cards(samples=found, missing=missing)
 
 
+def in_use_before(sampled: Cards) -> dict[str, int]:
+    """Rank -> bytes in use on its card before the start, the driver's own and others'; ranks that were sampled then."""
+    found = {}
+    for rank, samples in sampled.samples.items():
+        before = next((sample for sample in samples if sample.phase == "before"), None)
+        if before is not None:
+            found[rank] = before.used_bytes
+    return found
+
+
 def gpu_of_rank(record: RunRecord, sampled: Sequence[int], rank: str) -> int:
     """`sampled`: the GPUs that NVML sampled, ascending."""
     told = record.env.get("gpu_telemetry") or "the record does not say how GPUs were sampled"
