@@ -55,6 +55,7 @@ def test_a_frame_has_exactly_the_declared_columns(capped: Study, refused: Study)
         "requests": frames.requests(studies),
         "latency": frames.latency(studies),
         "timeline": frames.timeline(studies),
+        "phases": frames.phases(studies),
         "gpu": frames.gpu(studies),
     }
     assert made.keys() == COLUMNS.keys()

@@ -7,7 +7,7 @@ from .curves import requests_curve, requests_curve_of
 from .grids import gib_curve, grid, knobs, what_fits
 from .memory import limits, memory, predicted_waterfall, runs, waterfall
 from .plans import asked_here, plan_curve, plan_region, wished_here
-from .serving import gpu, latency, requests, timeline
+from .serving import gpu, latency, phases, requests, timeline
 
 __all__ = [
     "COLUMNS",
@@ -20,6 +20,7 @@ __all__ = [
     "latency",
     "limits",
     "memory",
+    "phases",
     "plan_curve",
     "plan_region",
     "predicted_waterfall",

@@ -1,8 +1,7 @@
-"""Frames of serving: requests, latency per step, the decode lines over time, GPU samples."""
+"""Frames of serving: requests, latency per step, the decode lines over time and their phases, GPU samples."""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +9,8 @@ import pandas as pd
 
 from ..reading.intervals import intervals
 from ..reading.latency import METRICS, accept_length, load_name, tpot_s
+from ..reading.phases import clock_of
+from ..reading.phases import phases as phases_of
 from ..records.caveats import random_weights, simulated_length
 from ..studies.seen import Seen
 from .columns import build
@@ -30,6 +31,11 @@ def latency(studies: Iterable[Seen]) -> pd.DataFrame:
 def timeline(studies: Iterable[Seen]) -> pd.DataFrame:
     """One row per decode line of the log."""
     return build("timeline", (row for study in studies for row in _timeline(study)))
+
+
+def phases(studies: Iterable[Seen]) -> pd.DataFrame:
+    """One row per step of the workload, per stretch of the log and per retraction, on the axis of `timeline`."""
+    return build("phases", (row for study in studies for row in _phases(study)))
 
 
 def gpu(studies: Iterable[Seen]) -> pd.DataFrame:
@@ -93,6 +99,7 @@ def _latency(study: Seen) -> Iterator[dict[str, Any]]:
 def _timeline(study: Seen) -> Iterator[dict[str, Any]]:
     decode = study.diagnosis.log.decode
     names = (
+        "line",
         "time",
         "rank",
         "running_requests",
@@ -102,17 +109,17 @@ def _timeline(study: Seen) -> Iterator[dict[str, Any]]:
         "accept_length",
         "throughput",
     )
-    start: float | None = None
-    columns = (*(decode[name] for name in names), intervals(study.diagnosis.log))
-    for time, rank, running, queued, tokens, state, accepted, speed, interval in zip(*columns, strict=True):
-        seconds = _seconds(time)
-        if start is None:
-            start = seconds
+    log = study.diagnosis.log
+    clock, lines = clock_of(log), log.seen.get("decode", len(decode["line"]))
+    columns = (*(decode[name] for name in names), intervals(log))
+    for line, time, rank, running, queued, tokens, state, accepted, speed, interval in zip(*columns, strict=True):
         yield {
             "run": study.name,
             "origin": study.origin,
             "rank": rank,
-            "time_s": None if seconds is None or start is None else seconds - start,
+            "line": line,
+            "lines": lines,
+            "time_s": clock.at(line, time) if clock.unit == "s" else None,
             "running_requests": running,
             "queued_requests": queued,
             "kv_usage": tokens,
@@ -123,11 +130,19 @@ def _timeline(study: Seen) -> Iterator[dict[str, Any]]:
         }
 
 
-def _seconds(time: Any) -> float | None:
-    """A log line's time as seconds of some clock; None when the line has none."""
-    if time is None or isinstance(time, (int, float)):
-        return time
-    return datetime.datetime.fromisoformat(str(time)).timestamp()
+def _phases(study: Seen) -> Iterator[dict[str, Any]]:
+    log = study.diagnosis.log
+    unit = clock_of(log).unit
+    for phase in phases_of(log, study.requests):
+        yield {
+            "run": study.name,
+            "origin": study.origin,
+            "phase": phase.name,
+            "kind": phase.kind,
+            "begin": phase.begin,
+            "end": phase.end,
+            "unit": unit,
+        }
 
 
 def _gpu(study: Seen) -> Iterator[dict[str, Any]]:

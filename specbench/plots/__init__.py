@@ -12,9 +12,11 @@ from .latency import acceptance, latency_bars, latency_ecdf
 from .limits import asked_resolved_served
 from .memory import memory_by_term, waterfall
 from .palette import rows_axes, theme
-from .timeline import gpu_memory, pool_usage, request_queue
+from .samples import gpu_memory
+from .timeline import accept_lengths, phase_strip, pool_usage, request_queue, timeline_axes
 
 __all__ = [
+    "accept_lengths",
     "acceptance",
     "asked_resolved_served",
     "feasible",
@@ -23,10 +25,12 @@ __all__ = [
     "latency_bars",
     "latency_ecdf",
     "memory_by_term",
+    "phase_strip",
     "pool_usage",
     "request_queue",
     "requests_curve",
     "rows_axes",
     "theme",
+    "timeline_axes",
     "waterfall",
 ]
