@@ -286,7 +286,8 @@ def test_the_timeline_holds_the_decode_lines(capped: Study) -> None:
     assert len(rows) == 67  # decode lines in that log
     assert rows["running_requests"].max() == 1
     assert rows["queued_requests"].max() == 7
-    assert rows["time_s"].iloc[0] == 0
+    assert rows["time_s"].iloc[0] == 2  # 13:03:18; the first prefill line is of 13:03:16
+    assert rows["line"].iloc[0] == 79
     assert rows["time_s"].is_monotonic_increasing
     assert rows["state_usage"].max() == 0.5
 

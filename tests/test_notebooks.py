@@ -41,7 +41,7 @@ def test_there_are_exactly_the_shipped_notebooks() -> None:
     [
         ("1_predict.ipynb", ["params", *SECTIONS]),
         ("2_run.ipynb", ["params", *SECTIONS, "out"]),
-        ("3_diagnose.ipynb", ["record", "recordings"]),
+        ("3_diagnose.ipynb", ["record", "told", "against", "recordings"]),
         ("4_analysis.ipynb", ["records"]),
         ("5_plan.ipynb", ["params", "want", "gpus", "keep", "draft", *SECTIONS]),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -344,7 +345,6 @@ def timeline_rows() -> pd.DataFrame:
 
 def test_pool_usage_draws_only_the_pools_that_were_logged(ax: Axes) -> None:
     plots.pool_usage(timeline_rows(), ax=ax)
-    assert legend(ax) == ["KV tokens"]
     assert list(ax.lines[0].get_ydata()) == pytest.approx([1.0, 2.0, 2.0])
     assert "%" in ax.get_ylabel()
 
@@ -353,6 +353,77 @@ def test_request_queue_shows_running_waiting_and_asked(ax: Axes) -> None:
     plots.request_queue(timeline_rows(), asked=8, ax=ax)
     assert legend(ax) == ["running", "waiting", "asked at once: 8"]
     assert list(ax.lines[1].get_ydata()) == [7, 6, 5]
+
+
+def phase_rows(**columns: Any) -> pd.DataFrame:
+    rows = {
+        "phase": ["start", "serving", "conc8", "idle", "retraction"],
+        "kind": ["start", "serving", "step", "idle", "retraction"],
+        "begin": [-40.0, 0.0, 2.0, 50.0, 30.0],
+        "end": [0.0, 50.0, 40.0, 90.0, 30.0],
+        "unit": ["s"] * 5,
+    }
+    return pd.DataFrame(rows | columns)
+
+
+def test_phases_are_bars_in_rows_and_a_long_start_is_cut(ax: Axes) -> None:
+    plots.phase_strip(phase_rows(), ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["workload", "server", "retractions"]
+    step, start, serving, idle = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
+    assert (step, serving, idle) == ((2, 40), (0, 50), (50, 90))
+    # 12 % of the 90 s from the first line to the last are left for the start of 40 s
+    assert start == pytest.approx((-0.12 * 90 - 0.005 * 90, 0))
+    assert [text.get_text() for text in ax.texts] == ["conc8", "start, 40 s", "serving", "idle"]
+    (mark,) = ax.lines
+    assert (list(mark.get_xdata()), mark.get_marker()) == ([30], "v")
+
+
+def test_names_of_phases_are_no_formulas(ax: Axes) -> None:
+    plots.phase_strip(phase_rows(phase=["start", "serving", r"$\frac{1}", "idle", "retraction"]), ax=ax)
+    ax.figure.canvas.draw()  # matplotlib would fail to parse it
+    assert r"$\frac{1}" in texts(ax)
+
+
+def test_phases_are_marked_in_every_figure_over_time(ax: Axes) -> None:
+    plots.request_queue(timeline_rows(), phases=phase_rows(), ax=ax)
+    upright = [line.get_xdata()[0] for line in ax.lines if len(set(line.get_xdata())) == 1]
+    assert upright == [2.0, 30.0]  # the step, and the retraction
+    (idle,) = ax.patches
+    assert (idle.get_x(), idle.get_width()) == (50, 40)
+
+
+def test_a_series_that_was_not_logged_says_so(ax: Axes) -> None:
+    plots.pool_usage(timeline_rows(), ax=ax)
+    assert legend(ax) == ["KV tokens", "state slots: not logged"]
+    ax.clear()
+    plots.accept_lengths(timeline_rows().assign(accept_length=[None] * 3), ax=ax)
+    assert "acceptance length: not logged (no speculation, or the server never decoded)" in texts(ax)
+
+
+def test_lines_without_times_are_drawn_over_their_numbers(ax: Axes) -> None:
+    rows = timeline_rows().assign(time_s=pd.array([None] * 3, dtype="Float64"), line=ints(70, 80, 95))
+    plots.accept_lengths(rows.assign(accept_length=[2.5, 3.0, 2.0]), ax=ax)
+    assert list(ax.lines[0].get_xdata()) == [70, 80, 95]
+    assert ax.get_xlabel() == "line of the log: its lines have no time"
+
+
+def test_thousands_of_lines_are_thinned_and_it_is_said(ax: Axes) -> None:
+    """4,000 lines, a second apart, that run 3 and 9 requests in turns: in each part the mean is 6, from 3 to 9."""
+    many = pd.DataFrame(
+        {
+            "time_s": pd.array([float(second) for second in range(4000)], dtype="Float64"),
+            "running_requests": ints(*([3, 9] * 2000)),
+            "queued_requests": ints(*([0] * 4000)),
+            "lines": ints(*([90_000] * 4000)),
+        }
+    )
+    plots.request_queue(many, ax=ax)
+    assert len(ax.lines[0].get_xdata()) == 400
+    assert set(ax.lines[0].get_ydata()) == {6.0}
+    band = ax.collections[0].get_paths()[0].vertices
+    assert {float(corner) for corner in band[:, 1]} == {3.0, 9.0}
+    assert "4,000 decode lines: the mean, and from least to most, of each 1/400 of the width" in ax.get_xlabel()
+    assert ax.get_xlabel().endswith("; kept of 90,000 in the log")
 
 
 def test_a_run_that_never_decoded_has_a_note(ax: Axes) -> None:

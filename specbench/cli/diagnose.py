@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .diagnosis_page import kept
 from .options import JsonOption, StrictOption
 from .reading_bar import reading_bar, wanted
 
@@ -62,6 +63,10 @@ def diagnose(
             help="Write what to send to a maintainer (Markdown, without secrets and home folders); - prints it alone.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE", help="Write a page with all of it and its pictures (notebook 3_diagnose)."),
+    ] = None,
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -85,35 +90,42 @@ def diagnose(
     from ..diagnose.told import told_by
 
     told = told_by(model=model, gpu=gpu, version=engine_version, launch=launch)
-    with reading_bar(sources) if wanted(sources, json_output=json_output) else nullcontext():
-        found = of_paths(sources, told=told)
-    if against is not None:
-        from ..diagnose.against import with_other
+    with kept(sources, until_written=html) as files:
+        with reading_bar(files) if wanted(files, json_output=json_output) else nullcontext():
+            found = of_paths(files, told=told)
+        if against is not None:
+            from ..diagnose.against import with_other
 
-        found = with_other(found, against)
-    if report_file is not None:
-        from ..diagnose.maintainer import report
+            found = with_other(found, against)
+        if report_file is not None:
+            from ..diagnose.maintainer import report
 
-        text = report(found).text
-        if str(report_file) == "-":
-            typer.echo(text, nl=False)
-            _exit(found, strict=strict)
-            return
-        report_file.write_text(text, encoding="utf-8")
-    if json_output:
-        import json
+            text = report(found).text
+            if str(report_file) == "-":
+                typer.echo(text, nl=False)
+                _exit(found, strict=strict)
+                return
+            report_file.write_text(text, encoding="utf-8")
+        if json_output:
+            import json
 
-        from ..diagnose.document import to_document
+            from ..diagnose.document import to_document
 
-        typer.echo(json.dumps(to_document(found), indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        from rich.console import Console
+            typer.echo(json.dumps(to_document(found), indent=2, ensure_ascii=False, allow_nan=False))
+        else:
+            from rich.console import Console
 
-        from .diagnosis_text import render
+            from .diagnosis_text import render
 
-        render(found, Console(), everything=everything)
-    if report_file is not None and not json_output:
-        typer.echo(f"Written to {report_file}: read it before you send it.")
+            render(found, Console(), everything=everything)
+        if report_file is not None and not json_output:
+            typer.echo(f"Written to {report_file}: read it before you send it.")
+        if html is not None:
+            from ..campaign.diagnosis_page import write_page
+
+            write_page(html, found.name, files, told=told, against=against)
+            if not json_output:
+                typer.echo(f"page: {html}")
     _exit(found, strict=strict)
 
 

@@ -48,3 +48,16 @@ def pairs(given: Iterable[str], problem: Callable[[str], str]) -> dict[str, str]
             raise ConfigError(problem(text))
         found[name] = value
     return found
+
+
+def make_room(option: str, file: Path) -> None:
+    """The folder of a file that will be written, before the work: its seconds are not spent for nothing."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {file}: its folder cannot be made: {error.strerror}.\n"
+            "Give a file in a folder that can be written."
+        ) from error
+    if file.is_dir():
+        raise ConfigError(f"{option} {file}: is a folder.\nGive a file in it, e.g. {file / 'plan'}.")

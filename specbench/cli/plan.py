@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, SetOption
+from .options import JsonOption, SetOption, make_room
 
 if TYPE_CHECKING:
     from ..configuration.config import RunConfig
@@ -90,7 +90,7 @@ def plan(
 
     for option, file in (("--write", write), ("--html", html)):
         if file is not None:
-            _make_room(option, file)
+            make_room(option, file)
     wishes = parse([*(want or ()), *([] if algorithm is None else [f"algorithm={algorithm}"])])
     if params is None:
         config, notes = _from_options(model, gpu, gpus, version, draft, wishes, overrides or [])
@@ -168,21 +168,6 @@ def _from_options(
         context=wishes.context,
         overrides=overrides,
     )
-
-
-def _make_room(option: str, file: Path) -> None:
-    """The folder of a file that will be written, before the search: its seconds are not spent for nothing."""
-    from ..errors import ConfigError
-
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{option} {file}: its folder cannot be made: {error.strerror}.\n"
-            "Give a file in a folder that can be written."
-        ) from error
-    if file.is_dir():
-        raise ConfigError(f"{option} {file}: is a folder.\nGive a file in it, e.g. {file / 'plan'}.")
 
 
 def _write(answer: Answer, file: Path) -> None:

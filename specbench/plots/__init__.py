@@ -11,7 +11,7 @@ from .grids import feasible, gib_buys
 from .latency import acceptance, latency_bars, latency_ecdf
 from .limits import asked_resolved_served
 from .memory import memory_by_term, waterfall
-from .palette import rows_axes, theme
+from .palette import panels, rows_axes, theme
 from .samples import gpu_memory
 from .timeline import accept_lengths, phase_strip, pool_usage, request_queue, timeline_axes
 
@@ -25,6 +25,7 @@ __all__ = [
     "latency_bars",
     "latency_ecdf",
     "memory_by_term",
+    "panels",
     "phase_strip",
     "pool_usage",
     "request_queue",

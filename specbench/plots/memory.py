@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -42,7 +42,7 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     not known lies within what was in use before it, and says so.
     """
     ax = ax or plt.gca()
-    if steps.empty or steps[["predicted_bytes", "observed_bytes"]].isna().all(axis=None):
+    if steps.empty:
         return note(ax, "memory by term: not predicted, and not logged")
     start = {"predicted_bytes": 0.0, "observed_bytes": 0.0}
     ends = {
@@ -50,8 +50,9 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     }
     totals = _totals(steps)
     widest = max(*ends.values(), *totals.values(), 1.0)
-    # A prediction alone has no observed side, and no half-empty rows for it.
-    both = bool(steps["observed_bytes"].notna().any())
+    # A prediction alone has no observed side, a log of an unknown model no predicted one: no half-empty rows for it.
+    sides = {name for name in start if steps[name].notna().any()}
+    both = len(sides) == 2
     for row, (term, label) in enumerate(zip(steps["term"], steps["label"], strict=True)):
         colour = _COLOURS.get(term, MUTED)
         for name, offset, style, unknown in (
@@ -61,7 +62,7 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
             value = steps[name].iloc[row]
             y = row + (offset if both else 0.0)
             left = start[name]
-            if pd.isna(value) and name == "observed_bytes" and not both:
+            if name not in sides:
                 continue
             if pd.isna(value):
                 if term == "communication" and left:
@@ -83,8 +84,9 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     # Of several ranks the server goes by the one with least: its card is drawn.
     rank = steps["rank"].iloc[0]
     whose = f"of {rank} (no rank has less)" if rank else "per rank"
-    ax.set_xlabel(f"GiB of the {place}, {whose}{_unexplained(steps, both, origin)}")
-    legend_above(ax, [predicted_patch(), *([observed_patch(origin)] if both else [])], columns=2)
+    ax.set_xlabel(f"GiB of the {place}, {whose}{_unexplained(steps, sides, origin)}")
+    patches = {"predicted_bytes": predicted_patch(), "observed_bytes": observed_patch(origin)}
+    legend_above(ax, [patch for name, patch in patches.items() if name in sides], columns=2)
     return ax
 
 
@@ -111,14 +113,14 @@ def _totals(steps: pd.DataFrame) -> dict[str, float]:
     return {"emulated card": expected, "card that is there": there}
 
 
-def _unexplained(steps: pd.DataFrame, both: bool, origin: Origin) -> str:
+def _unexplained(steps: pd.DataFrame, told: Collection[str], origin: Origin) -> str:
     """'; unexplained rest: 0.07 predicted, 0.09 recorded'."""
     rest = steps[steps["term"] == "unexplained"]
     if rest.empty:
         return ""
     sides = (("predicted_bytes", "predicted", "not predicted"), ("observed_bytes", origin, "not logged"))
     said = []
-    for name, word, unknown in sides[: 2 if both else 1]:
+    for name, word, unknown in (side for side in sides if side[0] in told):
         value = rest[name].iloc[0]
         said.append(unknown if pd.isna(value) else f"{float(value) / GIB:z,.2f} {word}")
     return f"; unexplained rest: {', '.join(said)}"

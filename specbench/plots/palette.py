@@ -170,6 +170,16 @@ def rows_axes(rows: int, *, width: float = 10.5, per_row: float = 0.3) -> Axes:
     return ax
 
 
+def panels(frame: pd.DataFrame, count: int = 1, *, width: float = 11.5, height: float = 4.4) -> list[Axes]:
+    """A new figure with so many axes beside each other, for what is drawn of a frame; of an empty one, which only gets
+    a word that says why, it is low.
+    """
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(1, count, figsize=(width, 0.8 if frame.empty else height), squeeze=False)
+    return list(axes[0])
+
+
 def origin_of(frame: pd.DataFrame, given: str | None = None) -> str:
     """How a figure's observed values came about: 'recorded', 'measured', or 'measured or recorded' of both kinds."""
     if given is not None:

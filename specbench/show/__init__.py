@@ -5,6 +5,7 @@ from __future__ import annotations
 from .campaign import campaign, runs_table, runs_verdict
 from .course import course
 from .findings import findings, unread_lines
+from .ledger import ledger
 from .plan import plan_alternatives, plan_answer, plan_failures, plan_sizes, plan_verdict
 from .predict import budget, budget_verdict, configuration, what_if
 from .reconciliation import reconciliation, reconciliation_verdict
@@ -27,6 +28,7 @@ __all__ = [
     "four_sides",
     "headline",
     "latency",
+    "ledger",
     "log_tail",
     "notes",
     "opening",

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..diagnose.against import with_other
 from ..diagnose.diagnosis import of_paths
 from ..diagnose.told import Told
 from ..diagnose.types import Diagnosis
@@ -85,21 +87,30 @@ class LogStudy(Seen):
 
 
 def opened(
-    source: str | Path | Sequence[str | Path], *, told: Told | Mapping[str, Any] | None = None
+    source: str | Path | Sequence[str | Path],
+    *,
+    told: Told | Mapping[str, Any] | None = None,
+    against: str | Path | None = None,
 ) -> Study | LogStudy:
     """A record (or its run folder), or a log (or the files of one server's ranks), diagnosed.
 
-    `told`: what the user knows beside a bare log, as `Told` or as its fields by name. ConfigError: no such file.
+    `told`: what the user knows beside a bare log, as `Told` or as its fields by name. `against`: a record or a log of
+    the same server without speculation, to tell whether speculation pays. ConfigError: no such file, or no such server.
     RecordError, LogFormatError: it is there, and cannot be read as what it is.
     """
     paths = [source] if isinstance(source, (str, Path)) else list(source)
     beside = _told(told)
     if len(paths) == 1 and resolve(paths[0], kind="record or log").is_dir():
-        return study(paths[0])
+        record = study(paths[0])
+        return record if against is None else dataclasses.replace(record, diagnosis=_judged(record.diagnosis, against))
     if not paths:
         raise ConfigError("record: no path.\nExpected a record's folder, or a log, or the logs of one server's ranks.")
-    found = of_paths(paths, told=beside)
+    found = _judged(of_paths(paths, told=beside), against)
     return LogStudy(name=found.name, diagnosis=found)
+
+
+def _judged(found: Diagnosis, against: str | Path | None) -> Diagnosis:
+    return found if against is None else with_other(found, against)
 
 
 def _told(told: Told | Mapping[str, Any] | None) -> Told | None:

@@ -1,0 +1,30 @@
+"""`specbench diagnose --html`: the page beside the answer in the terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..workbook.scratch import scratch
+from .options import make_room
+
+
+@contextmanager
+def kept(sources: Sequence[Path], *, until_written: Path | None) -> Iterator[list[Path]]:
+    """The sources. A page reads them again: until it is written, what came from standard input is a file.
+
+    ConfigError: there can be no such page.
+    """
+    if until_written is not None:
+        make_room("--html", until_written)
+    if until_written is None or not any(str(path) == "-" for path in sources):
+        yield list(sources)
+        return
+    with scratch() as folder:
+        file = folder / "standard input"
+        with file.open("wb") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        yield [file if str(path) == "-" else path for path in sources]
