@@ -240,6 +240,10 @@ def test_what_was_not_told_makes_no_other_fault(name: str) -> None:
     assert found <= set(DIAGNOSED[name][1])
 
 
+def test_every_public_case_has_its_row() -> None:
+    assert {path.stem for path in CASES.glob("*.log")} == {*DIAGNOSED, *NO_LOGS}
+
+
 @pytest.mark.parametrize("name", NO_LOGS)
 def test_an_excerpt_without_a_line_of_a_server_is_said_to_be_none(name: str) -> None:
     with pytest.raises(LogFormatError) as caught:

@@ -104,7 +104,11 @@ def cut_by_pool(case: Case) -> tuple[Finding, ...]:
                 )
                 for request in cut[:3]
             ),
-            remedies=case.remedies_for_context(needed),
+            remedies=tuple(
+                remedy
+                for remedy in case.remedies_for_context(needed)
+                if (remedy.predicted.get("kv_tokens") or 0) >= needed
+            ),
             lost=1 - sum(r.output_tokens for r in cut) / sum(r.max_new_tokens for r in cut),
         ),
     )

@@ -138,11 +138,11 @@ class _Understanding:
     def _take(self, message: Message) -> None:
         if self._first_batch is not None and message.line > self._first_batch:
             self._progress = "serving"
-        if self._tracebacks.take(message, self._progress):
-            return
         notice = benchmark_notice(message) or request_notice(message)
         if notice is not None:
             self._note(notice)
+            return
+        if self._tracebacks.take(message, self._progress):
             return
         record = record_of(message, self._version)
         if record is None or self._is_of_the_last_pool(record):

@@ -54,7 +54,7 @@ def request_notice(message: Message) -> Notice | None:
         status = _STATUS.search(text, found.end() - 6)
         values = {"status": int(status["status"])} if status else {}
         return Notice(kind="answered", values=values, rank=message.rank, line=message.line, text=message.shown(text))
-    if not text.startswith(TOLD) and not _CLIENT_RAISED.match(text):
+    if message.bracketed or not (text.startswith(TOLD) or _CLIENT_RAISED.match(text)):
         return None
     said = refusal(text[:_LONGEST])
     if said is None:

@@ -27,8 +27,11 @@ FRAME = 'File "'
 BENCHMARK_HEAD = "============ Serving Benchmark Result"
 BENCHMARK_JSON = '{"task": '
 
-#: How a client prints the error it was told: the JSON itself, an event of a stream.
-TOLD = ('{"error"', '{"object":"error"', '{"object": "error"', 'data: {"error"', 'data: {"object":"error"')
+#: How a client prints the error it was told: the JSON itself, an event of a stream, or its text alone.
+TOLD = (
+    *('{"error"', '{"object":"error"', '{"object": "error"', 'data: {"error"', 'data: {"object":"error"'),
+    *("The input (", "Requested token count exceeds", "Input length (", "The request queue is full."),
+)
 #: A request that was turned away: uvicorn's own line, which SGLang gives its time stamp.
 ACCESS = rb"INFO:     [\w.:\[\]-]{1,60} - \"POST [^\"\n]{1,200} HTTP/[\d.]{1,4}\" [45]\d\d\b"
 
