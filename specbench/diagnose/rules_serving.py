@@ -15,8 +15,8 @@ from .finding import Finding
 _SLOW_FACTOR, _SLOW_S = 3.0, 0.3
 #: A smaller share of cached input tokens changes no latency that anyone could measure.
 _HITS = 0.01
-#: Below this share a mean over all lines is as good as one over the lines that count no idle time.
-_SPOILED = 0.1
+#: A line misleads that reads so many times slower than the others of as many requests, where it spoils a mean by this.
+_MANY_TIMES, _SPOILED = 10.0, 0.1
 
 
 def slow_first(case: Case) -> tuple[Finding, ...]:
@@ -91,41 +91,48 @@ def _cached(request: RequestTrace) -> int:
 
 
 def throughput_spans_idle(case: Case) -> tuple[Finding, ...]:
-    """Of a bare log, whose lines are all that tells of speed: those that count idle time spoil a mean, or the peak.
+    """Of a bare log, whose lines are all that tells of speed: lines that read as if the server were many times slower,
+    because they count idle time, and are enough of the log to spoil a mean.
 
-    A record has the clients' own times, and no figure of it rests on these lines.
+    Some such line is in every log, after every pause; a long log does not suffer. A record has the clients' own times.
     """
     if not case.bare:
         return ()
-    speeds = case.column("throughput")
-    rows = [(at, mark) for at, mark in enumerate(intervals(case.log)) if speeds[at] is not None]
-    idle = [at for at, mark in rows if mark == "spans_idle"]
-    busy = [at for at, mark in rows if mark != "spans_idle"]
+    speeds, running, numbers = (case.column(name) for name in ("throughput", "running_requests", "line"))
+    marks = intervals(case.log)
+    busy = [at for at, mark in enumerate(marks) if mark != "spans_idle" and speeds[at] is not None]
+    usual = _usual([(running[at], speeds[at]) for at in busy])
+    idle = [
+        at
+        for at, mark in enumerate(marks)
+        if mark == "spans_idle" and speeds[at] is not None and speeds[at] * _MANY_TIMES < usual.get(running[at], 0.0)
+    ]
     if not idle:
         return ()
-    numbers, running = case.column("line"), case.column("running_requests")
+    everything = statistics.fmean(speeds[at] for at in (*busy, *idle))
+    alone = statistics.fmean(speeds[at] for at in busy)
+    if alone - everything < _SPOILED * alone:
+        return ()
     worst = min(idle, key=lambda at: speeds[at])
-    others = "no line is without"
-    if busy:
-        everything = statistics.fmean(speeds[at] for at, _ in rows)
-        alone = statistics.fmean(speeds[at] for at in busy)
-        if abs(everything - alone) < _SPOILED * alone:
-            return ()
-        others = (
-            f"the mean over all {len(rows):,} lines is {everything:,.1f}, over the other {len(busy):,} "
-            f"{alone:,.1f} tokens/s"
-        )
-    at_once = "" if running[worst] is None else f" with {running[worst]} running"
+    said = f"line {numbers[worst]}: {speeds[worst]:,.2f} tokens/s with {running[worst]} running"
     return (
         Finding(
             id="throughput-spans-idle",
             cause=(
-                f"{len(idle):,} of {counted(len(rows), 'decode line')} {'counts' if len(idle) == 1 else 'count'} time "
-                f"in which nothing ran (line {numbers[worst]}: {speeds[worst]:,.2f} tokens/s{at_once}): the engine "
-                f"divides by the time since its last decode line. {others[0].upper()}{others[1:]}. Such a line is no "
-                "figure of speed; its acceptance length is right."
+                f"{len(idle):,} of {counted(len(numbers), 'decode line')} {'counts' if len(idle) == 1 else 'count'} "
+                f"time in which nothing ran ({said}): the engine divides by the time since its last decode line. With "
+                f"such lines the mean is {everything:,.1f}, without {alone:,.1f} tokens/s. They are no figure of "
+                "speed; their acceptance length is right."
             ),
             severity="notice",
             evidence=tuple(line for at in dict.fromkeys((worst, *idle[:2])) for line in case.line(numbers[at])),
         ),
     )
+
+
+def _usual(rows: list[tuple[int | None, float]]) -> dict[int | None, float]:
+    """Running requests -> the median throughput of the lines with so many."""
+    grouped: dict[int | None, list[float]] = {}
+    for running, speed in rows:
+        grouped.setdefault(running, []).append(speed)
+    return {running: statistics.median(speeds) for running, speeds in grouped.items()}
