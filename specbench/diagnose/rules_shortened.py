@@ -35,6 +35,7 @@ def truncated(case: Case) -> tuple[Finding, ...]:
     tokens, context = case.pools.kv_tokens, case.pools.context_len
     pool = by_pool and tokens is not None and (context is None or tokens < context)
     why = "the KV pool" if pool else "the context length"
+    longest = given if context is None else min(given, context - INPUT_KEEPS)  # a larger pool takes no more
     return (
         Finding(
             id="input-truncated",
@@ -45,7 +46,7 @@ def truncated(case: Case) -> tuple[Finding, ...]:
             ),
             severity="costly",
             evidence=tuple(line for notice in told[:3] for line in case.line(notice.line)),
-            remedies=_that_take(case, given) if pool else (),
+            remedies=_that_take(case, longest) if pool else (),
             lost=_cut(worst.values) / given if given else None,
         ),
     )
