@@ -444,6 +444,14 @@ def test_ranks_that_differ_by_their_buffers_agree():
     assert "ranks-disagree" not in ids(case("deepseekv3-class-8rank"))
 
 
+def test_limits_beyond_any_memory_are_compared_all_the_same():
+    """10^320 is no float: nothing of it may be multiplied by one."""
+    line = SUMMARY.format(tokens=1000, requests=2, context=1000)
+    huge = paste(line, arguments={"max_total_tokens": 10**320, "max_running_requests": 10**320})
+    assert ids(huge) == ["capped-by-state-slots", "token-limit-not-binding"]
+    assert [finding.lost for finding in huge.findings] == [1.0, 1.0]
+
+
 def test_a_token_limit_far_below_the_memory():
     """329,472 / 90,816 = 3.6; the same limit of 164,737 would be less than half of it."""
     found = only(case("flashnext-3rank-uneven-dcp", arguments={"max_total_tokens": 90816}), "token-limit-far-below")
@@ -473,6 +481,20 @@ def test_a_paste_that_begins_after_the_state_pool():
     found = only(case("qwen38-27b-2x5090-nvfp4-dflash"), "state-pool-not-logged")
     assert "(it runs on the hybrid linear attention backend)" in found.cause
     assert "the first pool line is line 1, a KV pool: the log begins after the state pool, or was cut" in found.cause
+
+
+def test_a_unified_pool_has_its_slots_in_a_line_of_its_own():
+    usage = (
+        "[2026-07-04 05:01:33] Decode batch, #running-req: 4, #full token: 3505, full token usage: 0.07, "
+        "mamba num: 16, mamba usage: 0.80, cuda graph: True, gen throughput (token/s): 155.34, #queue-req: 0"
+    )
+    unified = (
+        "[unified-memory-pool]   total_bytes=8589934592, max_total_num_tokens=50000, max_mamba_cache_size=20, "
+        "max_num_reqs=4, speculative_num_draft_tokens=None"
+    )
+    kv = KV.format(tokens=50000, size="1.50")
+    assert ids(paste(kv, usage)) == ["state-pool-not-logged"]
+    assert ids(paste(unified, kv, usage)) == []
 
 
 def test_a_model_without_state_lacks_no_state_pool():

@@ -31,6 +31,10 @@ def state_pool_not_logged(case: Case) -> tuple[Finding, ...]:
     elastic = next((notice for notice in case.log.notices if notice.kind == "elastic_state_cell"), None)
     if why is None or case.log.state_pools or case.pools.state_slots is not None or not stands(case):
         return ()
+    if any(
+        notice.kind == "unified_memory_pool" for notice in case.log.notices
+    ):  # one pool for all, and its line is there
+        return ()
     if elastic is None and not case.log.kv_pools:
         return ()
     first = min((pool.line for pool in case.log.kv_pools), default=None)
