@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from specbench.budget.predict import predict
+from specbench.budget_types import MemoryBudget
 from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_log, of_path, of_record
 from specbench.diagnose.document import to_document
+from specbench.diagnose.finding import Remedy
+from specbench.diagnose.types import Diagnosis
 from specbench.errors import ConfigError, LogFormatError, RecordError
+from specbench.judging.judge import passed
 from specbench.records.record import RunRecord
+from specbench.terms import Limit
+from specbench.units import GIB
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -136,7 +143,8 @@ def test_remedies_do_what_a_real_server_did(failing, change, proof, logged):
 
 @pytest.mark.parametrize("name", [name for name, (_, ids) in FINDINGS.items() if ids])
 def test_no_remedy_falls_short_of_what_it_promises(name):
-    for finding in of_path(RECORDS / name).findings:
+    diagnosis = of_path(RECORDS / name)
+    for finding in diagnosis.findings:
         for remedy in finding.remedies:
             if remedy.basis in ("recording", "source"):  # promises no figure
                 assert (dict(remedy.predicted), remedy.verdict) == ({}, None)
@@ -148,6 +156,30 @@ def test_no_remedy_falls_short_of_what_it_promises(name):
             assert tokens is not None and tokens >= remedy.set.get("memory.context_length", 32_768)
             # No flag: another card, or a flag that is left out.
             assert remedy.flags or set(remedy.set) <= {"gpu.count", "memory.max_total_tokens"}
+            again = predicted_again(diagnosis, remedy)
+            assert set(again.verdicts) == {"serves"}  # over the whole interval of free memory
+            assert {limit: figure(again, limit) for limit in remedy.predicted} == remedy.predicted
+            slack = again.terms["slack"].bytes
+            room = again.emulation.room_bytes if again.emulation and again.basis == "measured" else 0
+            assert slack is not None and slack.point - room >= 2 * GIB
+
+
+def predicted_again(diagnosis: Diagnosis, remedy: Remedy) -> MemoryBudget:
+    """Without what remedies use: the recorded configuration, the change, and what this start had free."""
+    before = diagnosis.config
+    assert before is not None
+    config = before.replace(remedy.set)
+    if remedy.basis == "config":
+        return predict(config)
+    was, will = before.memory.mem_fraction_static, config.memory.mem_fraction_static
+    told = passed(before, diagnosis.pools)
+    passes = told if told is None or was == will else told * will / was  # as large a share of the larger card
+    return predict(config, free=diagnosis.budgets["measured"].free, passed_fraction=passes)
+
+
+def figure(budget: MemoryBudget, limit: Limit) -> int | None:
+    value = budget.limits[limit].value
+    return None if value is None else value.point
 
 
 def test_the_collapsed_start_is_explained_with_its_arithmetic():

@@ -38,6 +38,8 @@ class Case:
     in_use_before: Mapping[str, int] = field(default_factory=dict)  # rank -> bytes on its card before the start (NVML)
     unsized: str | None = None  # why there is no budget of `config`
     metrics: Sequence[MetricSample] = ()  # of the engine while it served; empty for a bare log
+    #: Changes whose effect was predicted already (`trying.changed`).
+    predicted: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def budget(self) -> MemoryBudget | None:
@@ -156,6 +158,7 @@ class Case:
             passed_fraction=passed(self.config, self.pools),
             graphs_bytes=graphs // ranks,
             fraction_may_be_default=self.bare,
+            predicted=self.predicted,
         )
 
     def fitting(self, input_tokens: int, output_tokens: int) -> tuple[Remedy, ...]:

@@ -17,11 +17,12 @@ from ..engines.sglang.resolve import Settings, settings
 from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..errors import SpecbenchError
 from ..planning import changes as candidates
+from ..planning.wishes import LEAST_SLACK_BYTES
 from ..terms import Term
 from ..versions import at_least
 from .finding import Remedy
 from .remedies import Ladder, at_most, fewer_drafts, more_gpus, other_fractions, working
-from .trying import Change, Goal, Situation, of_candidate, point, stated_fraction, tried
+from .trying import Change, Goal, Situation, of_candidate, point, slack_bytes, stated_fraction, tried
 
 _MOST = 6
 _DRAFT_DTYPE_SINCE = "0.5.18"  # --speculative-draft-kv-cache-dtype
@@ -173,7 +174,8 @@ def _graphs_note(size: int) -> str:
 
 def _fewer_tokens(situation: Situation, size_bytes: int) -> Ladder:
     """An upper bound of the KV pool by which it gives the memory back."""
-    tokens = point(situation.budget, "kv_tokens")
+    tokens, slack = point(situation.budget, "kv_tokens"), slack_bytes(situation.budget)
+    size_bytes = max(size_bytes, 0 if slack is None else LEAST_SLACK_BYTES - slack)
     cells = [situation.budget.details.get(name) for name in ("cell_bytes", "draft_cell_bytes")]
     cell = sum(one.point for one in cells if one is not None)
     if tokens is None or cell <= 0:

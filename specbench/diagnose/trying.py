@@ -8,7 +8,7 @@ interval would do, and where too little stays outside the pools for graphs and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -43,6 +43,8 @@ class Situation:
     passed_fraction: float | None  # on the command line of a server that emulates a smaller card; else None
     graphs_bytes: int  # as logged; 0 when not logged (then LEAST_SLACK_BYTES stands for them)
     fraction_may_be_default: bool = False  # a bare log prints the engine's default like one that was given
+    #: What was predicted already of this start, by change: rules ask for the same ones.
+    predicted: dict[str, tuple[RunConfig, MemoryBudget] | None] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def tried(situation: Situation, change: Change, goal: Goal) -> Remedy | None:
     if found is None:
         return None
     config, budget = found
-    running, tokens = point(budget, "running_requests"), point(budget, "kv_tokens")
+    running, tokens = _least(budget, "running_requests"), _least(budget, "kv_tokens")
     allowed = ("serves",) if goal.least == "serves" else ("serves", "capped")
     if not set(budget.verdicts) <= set(allowed):  # at every free memory within the interval
         return None
@@ -107,6 +109,13 @@ def tried(situation: Situation, change: Change, goal: Goal) -> Remedy | None:
 
 def changed(situation: Situation, change: Change) -> tuple[RunConfig, MemoryBudget] | None:
     """The configuration with the change, and its prediction; None: refused, or not sized."""
+    key = repr(sorted(change.set.items()))
+    if key not in situation.predicted:
+        situation.predicted[key] = _predicted(situation, change)
+    return situation.predicted[key]
+
+
+def _predicted(situation: Situation, change: Change) -> tuple[RunConfig, MemoryBudget] | None:
     try:
         config = situation.config.replace(change.set)
     except ValidationError:  # a figure beyond what a params file may hold
@@ -121,14 +130,23 @@ def changed(situation: Situation, change: Change) -> tuple[RunConfig, MemoryBudg
 
 def _refuses(situation: Situation, config: RunConfig) -> bool:
     """Whether the engine refuses the changed arguments, or overrides one that it took as it was."""
+    found = check(config)
+    if not found:
+        return False
     as_is = {refusal.key for refusal in check(situation.config) if refusal.tolerated}
-    return any(not (refusal.tolerated and refusal.key in as_is) for refusal in check(config))
+    return any(not (refusal.tolerated and refusal.key in as_is) for refusal in found)
 
 
 def point(budget: MemoryBudget, limit: Limit) -> int | None:
     """The likely value of a limit; None: not predicted."""
     predicted = budget.limits.get(limit)
     return predicted.value.point if predicted and predicted.value else None
+
+
+def _least(budget: MemoryBudget, limit: Limit) -> int | None:
+    """The least value of a limit at any free memory within the interval."""
+    predicted = budget.limits.get(limit)
+    return predicted.value.low if predicted and predicted.value else None
 
 
 def slack_bytes(budget: MemoryBudget) -> int | None:
