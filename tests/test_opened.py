@@ -59,5 +59,25 @@ def test_without_arguments_nobody_knows_what_was_asked() -> None:
 
 
 def test_what_is_told_beside_a_log_has_known_names() -> None:
-    with pytest.raises(ConfigError, match=r"^told: modell: no such key\.\nAllowed here: model, gpu"):
+    with pytest.raises(ConfigError, match=r"^told: 'modell' .text.: no such key\.\nAllowed here: .*model"):
         opened(CASES / "b300-tp8-ratio-skill.log", told={"modell": "x"})
+    with pytest.raises(ConfigError, match=r"^told: arguments: got 'x'\.\nExpected names with their values"):
+        opened(CASES / "b300-tp8-ratio-skill.log", told={"arguments": "x"})
+
+
+def test_what_is_told_is_taken_and_what_is_missing_is_asked_for() -> None:
+    """The log of one pool line: its model and card are told, and 8 requests."""
+    told = {"arguments": {"max_running_requests": 8, "model_path": "Qwen/Qwen3.6-27B"}, "gpu": "h200"}
+    found = opened(CASES / "b300-tp8-ratio-skill.log", told=told)
+    assert (found.asked, found.asked_is_told) == (8, True)
+    assert found.config is not None and (found.config.model, found.config.gpu.name) == ("Qwen/Qwen3.6-27B", "h200")
+    untold = opened(CASES / "b300-tp8-ratio-skill.log")
+    assert "--model" in show.questions(untold).text and "--model" in show.overview(untold).text
+    assert "--model" not in show.questions(found).text
+
+
+def test_what_to_send_is_the_text_of_the_report() -> None:
+    found = opened(CASES / "glm-air-2x3090-tail.log")
+    shown = show.to_send(found)
+    assert "# " in shown.text and "CUDA out of memory" in shown.text
+    assert shown.html.count("<details>") == 1

@@ -49,7 +49,9 @@ def test_a_wide_table_says_so_and_a_stacked_one_names_its_cells() -> None:
 
 def test_a_notebook_shows_the_html_and_a_terminal_the_text() -> None:
     shown = paragraph("a < b")
-    assert shown._repr_html_() == "<p>a &lt; b</p>"
+    assert shown.html == "<p>a &lt; b</p>"
+    # in which JupyterLab sets no formula: $x$ of a log line is text
+    assert shown._repr_html_() == f'<div class="tex2jax_ignore mathjax_ignore">{shown.html}</div>'
     assert str(shown) == repr(shown) == "a < b"
     assert joined([shown, shown]).html == "<p>a &lt; b</p><p>a &lt; b</p>"
 

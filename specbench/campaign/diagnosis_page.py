@@ -39,5 +39,6 @@ def _parameters(told: Told | None) -> dict[str, Any] | None:
     """What was told, as the notebook's parameter; None: nothing."""
     if told is None or told == Told():
         return None
-    given = {"model": told.model, "gpu": told.gpu, "version": told.version, "arguments": dict(told.arguments)}
+    given: dict[str, Any] = {"model": told.model, "gpu": told.gpu, "version": told.version}
+    given |= {"arguments": dict(told.arguments), "env": dict(told.env)}
     return {name: value for name, value in given.items() if value}

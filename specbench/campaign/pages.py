@@ -50,7 +50,7 @@ def shown_cell(shown: Shown) -> Any:
     """A code cell without code whose output is `shown`: for pages that no notebook could make."""
     from nbformat.v4 import new_code_cell, new_output
 
-    output = new_output("display_data", data={"text/html": shown.html, "text/plain": shown.text})
+    output = new_output("display_data", data={"text/html": shown._repr_html_(), "text/plain": shown.text})
     return new_code_cell("", outputs=[output])
 
 

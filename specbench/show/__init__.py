@@ -10,6 +10,7 @@ from .plan import plan_alternatives, plan_answer, plan_failures, plan_sizes, pla
 from .predict import budget, budget_verdict, configuration, what_if
 from .reconciliation import reconciliation, reconciliation_verdict
 from .run import headline, notes, overview, served_table
+from .sending import questions, to_send
 from .serving import latency, log_tail
 from .shown import Cell, Shown, table
 from .sides import four_sides
@@ -38,6 +39,7 @@ __all__ = [
     "plan_failures",
     "plan_sizes",
     "plan_verdict",
+    "questions",
     "reconciliation",
     "reconciliation_verdict",
     "runs_table",
@@ -45,6 +47,7 @@ __all__ = [
     "served_table",
     "table",
     "time_spent",
+    "to_send",
     "unread_lines",
     "what_if",
 ]

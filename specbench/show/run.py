@@ -16,6 +16,7 @@ from ..terms import LIMITS
 from ..units import counted
 from .figures import amount_cell, interval_cell, verdict_words
 from .gpu_use import still_held
+from .sending import questions
 from .shown import Cell, Shown, Value, banner, joined, paragraph, table
 from .sides import measured_words
 
@@ -92,7 +93,7 @@ def _reason(study: Seen) -> str:
 
 def overview(study: Seen) -> Shown:
     """The verdict and the table below it."""
-    return joined([headline(study), _of_the_server(study), served_table(study), notes(study)])
+    return joined([headline(study), _of_the_server(study), served_table(study), notes(study), questions(study)])
 
 
 def _of_the_server(study: Seen) -> Shown:

@@ -16,6 +16,8 @@ from urllib.parse import quote
 _MANY_COLUMNS = 7
 #: A cell up to this many characters is not broken into lines.
 _ONE_LINE = 22
+#: MathJax 2 looks for the first, later ones for the second.
+_NO_FORMULAS = "tex2jax_ignore mathjax_ignore"
 
 Tone = Literal["good", "warn", "bad", "muted", "plain"]
 
@@ -28,7 +30,8 @@ class Shown:
     text: str
 
     def _repr_html_(self) -> str:
-        return self.html
+        """A notebook would set `$…$` of a log line as a formula: MathJax leaves out what has these classes."""
+        return f'<div class="{_NO_FORMULAS}">{self.html}</div>' if self.html else ""
 
     def __str__(self) -> str:
         return self.text

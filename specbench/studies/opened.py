@@ -9,12 +9,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from .. import __version__
+from ..configuration.explain import listed, shown
 from ..diagnose.against import with_other
 from ..diagnose.diagnosis import of_paths
-from ..diagnose.told import Told
+from ..diagnose.told import Told, told_by
 from ..diagnose.types import Diagnosis
 from ..errors import ConfigError
 from ..paths import resolve
@@ -24,7 +26,8 @@ from ..terms import LIMITS, Limit
 from .seen import Seen
 from .study import Study, study
 
-_NAMES = ("model", "gpu", "version", "arguments")
+_BY_NAME = ("model", "gpu", "version", "launch")
+_MAPPINGS = ("arguments", "env")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,8 @@ def opened(
 ) -> Study | LogStudy:
     """A record (or its run folder), or a log (or the files of one server's ranks), diagnosed.
 
-    `told`: what the user knows beside a bare log, as `Told` or as its fields by name. `against`: a record or a log of
+    `told`: what the user knows beside a bare log, as `Told`, or by name: model, gpu, version, launch (a
+    launch command), arguments, env. `against`: a record or a log of
     the same server without speculation, to tell whether speculation pays. ConfigError: no such file, or no such server.
     RecordError, LogFormatError: it is there, and cannot be read as what it is.
     """
@@ -116,7 +120,16 @@ def _judged(found: Diagnosis, against: str | Path | None) -> Diagnosis:
 def _told(told: Told | Mapping[str, Any] | None) -> Told | None:
     if told is None or isinstance(told, Told):
         return told
-    unknown = [name for name in told if name not in _NAMES]
+    unknown = [name for name in told if name not in (*_BY_NAME, *_MAPPINGS)]
     if unknown:
-        raise ConfigError(f"told: {unknown[0]}: no such key.\nAllowed here: {', '.join(_NAMES)}.")
-    return Told(**told)
+        raise ConfigError(f"told: {shown(unknown[0])}: no such key.\nAllowed here: {listed((*_BY_NAME, *_MAPPINGS))}.")
+    for name, value in told.items():
+        if not isinstance(value, Mapping if name in _MAPPINGS else (str, NoneType)):
+            expected = "names with their values" if name in _MAPPINGS else "text"
+            raise ConfigError(f"told: {name}: got {shown(value)}.\nExpected {expected}, as in the notebook's comment.")
+    launched = told_by(**{name: told.get(name) for name in _BY_NAME})
+    return dataclasses.replace(
+        launched,
+        arguments={**launched.arguments, **told.get("arguments", {})},
+        env={**launched.env, **told.get("env", {})},
+    )
