@@ -99,11 +99,16 @@ def test_the_bar_is_for_terminals_and_long_logs(tmp_path: Path, monkeypatch: pyt
         (terminal, pipe, True, file, False),
         (pipe, terminal, False, file, False),
         (terminal, terminal, False, short, False),
+        (terminal, terminal, False, RECORDS / "oom_r8", False),
         (terminal, terminal, False, Path("-"), True),
     ):
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setattr(sys, "stdout", stdout)
         assert reading_bar.wanted([path], json_output=json_output) is wanted
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert reading_bar.pasted([Path("-")])
+    assert not reading_bar.wanted([Path("-")], json_output=False)
 
 
 def test_a_bar_of_somebody_else_is_not_moved() -> None:

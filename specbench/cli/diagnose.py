@@ -10,7 +10,7 @@ import typer
 
 from .diagnosis_page import kept
 from .options import JsonOption, StrictOption
-from .reading_bar import reading_bar, wanted
+from .reading_bar import pasted, reading_bar, wanted
 
 if TYPE_CHECKING:
     from ..diagnose.types import Diagnosis
@@ -89,6 +89,8 @@ def diagnose(
     from ..diagnose.diagnosis import of_paths
     from ..diagnose.told import told_by
 
+    if pasted(sources):
+        typer.echo("Paste the log, then press Ctrl-D (on Windows: Ctrl-Z and Enter).", err=True)
     told = told_by(model=model, gpu=gpu, version=engine_version, launch=launch)
     with kept(sources, until_written=html) as files:
         with reading_bar(files) if wanted(files, json_output=json_output) else nullcontext():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..logtext import watched
+from ..paths import exists
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,9 +19,15 @@ LONG = 64 << 20
 
 
 def wanted(sources: Sequence[Path], *, json_output: bool) -> bool:
-    """Whether there is somebody to see it: a terminal, and no program that reads the answer."""
-    seen = sys.stderr is not None and sys.stderr.isatty() and (sys.stdout.isatty() or not json_output)
-    return seen and (_total(sources) or LONG) >= LONG
+    """Whether there is somebody to see it: a terminal, into which nobody pastes, and no program reads the answer."""
+    seen = sys.stderr.isatty() and (sys.stdout.isatty() or not json_output) and not pasted(sources)
+    total = _total(sources)
+    return seen and (total is None or total >= LONG)
+
+
+def pasted(sources: Sequence[Path]) -> bool:
+    """Whether somebody types or pastes the log."""
+    return Path("-") in sources and sys.stdin.isatty()
 
 
 @contextlib.contextmanager
@@ -37,7 +44,7 @@ def reading_bar(sources: Sequence[Path], console: Console | None = None) -> Iter
 
 
 def _total(sources: Sequence[Path]) -> int | None:
-    """Bytes of all files, packed ones as they are; None: a stream, or a record."""
-    if not all(path.is_file() for path in sources):
+    """Bytes of all files, packed ones as they are; None: a stream. A record is short."""
+    if Path("-") in sources:
         return None
-    return sum(path.stat().st_size for path in sources)
+    return sum(path.stat().st_size for path in sources if exists(path) and path.is_file())
