@@ -90,7 +90,7 @@ STARTS: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
         HYBRID + "max_mamba_cache_size=-3 (total_rest_memory=-1.25 GB, mamba_cache_per_req=146.81 MB). Try: (1) reduce "
         "--max-running-requests, (2) increase --mem-fraction-static, (3) reduce --speculative-num-draft-tokens, or (4) use GPUs with more memory.",
         "refused-state-pool", "pools",
-        ("Nothing is left for the state pool", "1.25 GiB are missing (the engine's figure)", "one slot takes 146.81 MiB"), (),
+        ("Nothing is left for the state pool", "One slot takes 146.81 MiB"), (),
     ),
     (
         ("RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. max_mamba_cache_size=4, "

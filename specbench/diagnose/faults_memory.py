@@ -7,22 +7,23 @@ taken off too, and often it is they (kv_cache_configurator.py, _profile_availabl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from ..engines.contract import Failure, Line
 from ..planning import changes as candidates
-from ..planning.wishes import LEAST_SLACK_BYTES
 from ..units import Quantity, format_gib, gib
 from ..versions import at_least
 from .case import Case
 from .fault import Fault, said, sourced
 from .finding import Remedy
 from .trying import Change, Goal
+from .weight_share import weight_share
 
 
 def state_pool(case: Case, failure: Failure) -> Fault:
     """Fewer state slots than one request takes, or none."""
+    if (heavy := _too_heavy(case, failure)) is not None:
+        return heavy
     logged = failure.values.get("state_slots")
     slots = logged if isinstance(logged, int) else case.pools.state_slots
     told = failure.values.get("slots_per_request")
@@ -38,7 +39,7 @@ def state_pool(case: Case, failure: Failure) -> Fault:
         none_left = isinstance(rest, Quantity) and rest.bytes < 0
         head = "Nothing is left for the state pool" if none_left else "The state pool is too small for a single request"
         cause = (
-            f"{head}.{_weights_share(case) if none_left else ''}{_slot_arithmetic(case, failure)}{_scratch(case)}"
+            f"{head}.{_slot_arithmetic(case, failure)}{_scratch(case)}"
             f"{_predicted(case)} The engine says: {said(failure)}"
         )
     agree = told is None or case.limit("slots_per_request") in (None, told)
@@ -75,19 +76,20 @@ def _asked_slots(case: Case, per_request: int) -> str:
     return f" max_mamba_cache_size asks for so many; {wanted} requests take {whole}."
 
 
-def _weights_share(case: Case) -> str:
-    """What the static fraction allows against what loading took, by the log of the rank with least free memory."""
-    rank = case.pools.deciding_rank
-    free = None if rank is None else case.pools.pre.get(rank)
-    if free is None or case.asked_fraction is None:
-        return ""
-    loads = [(load.role, load.used.bytes) for load in case.log.weights if load.rank == rank and load.used is not None]
-    if not loads:
-        return ""
-    took = " and ".join(f"{format_gib(size)}{' of the draft' if role == 'draft' else ''}" for role, size in loads)
-    return (
-        f" The static fraction allows {case.asked_fraction:g} × {gib(free.bytes):.2f} = "
-        f"{format_gib(round(case.asked_fraction * free.bytes))}, and loading the weights took {took}."
+def _too_heavy(case: Case, failure: Failure) -> Fault | None:
+    """By the log's own figures the weights exceed the budget, whatever pool the engine's text names."""
+    share = weight_share(case)
+    if share is None or not share.exceeded:
+        return None
+    return Fault(
+        id="refused-weights",
+        cause=(
+            f"The weights take more than the static fraction allows: nothing is left for pools.{share.words}"
+            f"{_slot_arithmetic(case, failure)}{_predicted(case)} The engine says: {said(failure)}"
+        ),
+        remedies=_start(case),
+        evidence=_weight_lines(case),
+        lost=1.0,
     )
 
 
@@ -96,11 +98,12 @@ def _slot_arithmetic(case: Case, failure: Failure) -> str:
     rest, slot = failure.values.get("rest"), failure.values.get("slot")
     if not isinstance(rest, Quantity) or not isinstance(slot, Quantity):
         return ""
+    slot_size = f" One slot takes {slot.bytes / 2**20:.2f} MiB."
+    # Without a slot the scratch that was taken off is one of fewer than no requests: then the figure says nothing.
+    if rest.bytes < 0 and _and_scratch(case):
+        return slot_size
     left = f"{gib(rest.bytes):.2f} GiB are left" if rest.bytes >= 0 else f"{gib(-rest.bytes):.2f} GiB are missing"
-    return (
-        f" After the weights{_and_scratch(case)} {left} (the engine's figure); one slot takes "
-        f"{slot.bytes / 2**20:.2f} MiB."
-    )
+    return f" After the weights{_and_scratch(case)} {left} (the engine's figure).{slot_size}"
 
 
 def _and_scratch(case: Case) -> str:
@@ -128,6 +131,8 @@ def _more_slots(case: Case, slots: int | None, per_request: int | None) -> tuple
 
 def weights(case: Case, failure: Failure) -> Fault:
     """Nothing left for KV after weights, state slots and scratch; the engine's text names the weights alone."""
+    if (heavy := _too_heavy(case, failure)) is not None:
+        return heavy
     return Fault(
         id="refused-weights",
         cause=(
@@ -174,6 +179,8 @@ def _fixed_slots(case: Case) -> str:
 
 def nothing_left(case: Case, failure: Failure) -> Fault:
     """The KV pool would have no token, or too few for a single request."""
+    if (heavy := _too_heavy(case, failure)) is not None:
+        return heavy
     return Fault(
         id="refused-no-memory",
         cause=(
@@ -196,54 +203,6 @@ def _draft_outside(case: Case) -> str:
         " With speculation, before 0.5.14 the draft's weights and pools have to fit beside this budget: where a larger "
         "fraction runs out of memory instead, no fraction serves, and fewer tokens (--max-total-tokens), fewer "
         "requests or more GPUs do."
-    )
-
-
-def int8_pool(case: Case, failure: Failure) -> Fault:
-    """The pool of int8 checkpoints comes out of what the static fraction left over."""
-    needed, free, count = (failure.values.get(name) for name in ("needed", "free", "checkpoints"))
-    cause = f"The pool of int8 state checkpoints does not fit beside the others. The engine says: {said(failure)}"
-    remedies: tuple[Remedy, ...] = ()
-    if isinstance(needed, Quantity) and isinstance(free, Quantity):
-        missing = needed.bytes - free.bytes
-        cause = (
-            f"The pool of int8 state checkpoints takes {format_gib(needed.bytes)}, {format_gib(free.bytes)} are free: "
-            f"{format_gib(missing)} are missing. It is not part of the static fraction."
-        )
-        if isinstance(count, int) and count > 0 and needed.bytes > 0:
-            each = needed.bytes / count
-            fits = math.floor((free.bytes - LEAST_SLACK_BYTES) / each)
-            cause += f" {count:,} checkpoints take {each / 2**20:.2f} MiB each."
-            if fits > 0:
-                remedies += sourced(
-                    case,
-                    {"engine.args.int8-mamba-ckpt-size": fits},
-                    f"{fits:,} checkpoints take {format_gib(round(fits * each))} and leave "
-                    f"{format_gib(free.bytes - round(fits * each))}; fewer prefixes are kept",
-                    version="0.5.16",
-                )
-        remedies += case.less_memory(missing)
-    return Fault(id="refused-int8-pool", cause=cause, remedies=remedies, evidence=case.pool_lines(), lost=1.0)
-
-
-def unbalanced(case: Case, failure: Failure) -> Fault:
-    """The ranks' free memory differs by more than a tenth."""
-    least, own = failure.values.get("most_gib"), failure.values.get("local_gib")
-    figures = ""
-    if isinstance(least, float) and isinstance(own, float):
-        figures = (
-            f" The least has {least:.2f} GiB free, this one {own:.2f}; the engine wants at least 0.9 × {own:.2f} = "
-            f"{0.9 * own:.2f}."
-        )
-    old = case.rules_version is not None and not at_least(case.rules_version, "0.5.8")
-    env = {"SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1"} if old else {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
-    return Fault(
-        id="refused-unbalanced",
-        cause=f"One GPU has much less free memory than another: someone else uses it.{figures} {said(failure)}",
-        remedies=sourced(
-            case, {}, "better end the other process (nvidia-smi names it): the least decides all pools", env=env
-        ),
-        lost=1.0,
     )
 
 

@@ -11,6 +11,7 @@ import re
 from ..engines.contract import Failure
 from .case import Case
 from .fault import Fault, said, sourced
+from .finding import Remedy
 
 _SIGNALS = {
     1: "SIGHUP: the terminal that it was started from was closed",
@@ -38,6 +39,7 @@ def environment(case: Case, failure: Failure) -> Fault:
             "environment, or name another interpreter in engine.python; specbench doctor --python PATH tells what it "
             "has.)"
         ),
+        remedies=_other_backends(case) if "layers/attention/" in str(failure.values.get("where")) else (),
     )
 
 
@@ -84,18 +86,23 @@ def model_unsupported(case: Case, failure: Failure) -> Fault:
 
 def backend_unsupported(case: Case, failure: Failure) -> Fault:
     """An attention backend that this card does not run."""
-    other = "triton" if "flashinfer" in str((case.log.server_args or {}).get("attention_backend")) else "flashinfer"
     return Fault(
         id="refused-arguments",
         cause=f"The attention backend does not run on this GPU: {said(failure)}",
-        remedies=(
-            *sourced(case, {"engine.args.attention-backend": other}, "runs on this GPU; left out, the engine chooses"),
-            *(
-                ()
-                if other == "triton"
-                else sourced(case, {"engine.args.attention-backend": "triton"}, "runs on all of them")
-            ),
-        ),
+        remedies=_other_backends(case),
+    )
+
+
+def _other_backends(case: Case) -> tuple[Remedy, ...]:
+    """Those of every installation and card, without the one that is asked for."""
+    asked = str((case.log.server_args or {}).get("attention_backend"))
+    return tuple(
+        remedy
+        for backend in ("flashinfer", "triton")
+        if backend not in asked
+        for remedy in sourced(
+            case, {"engine.args.attention-backend": backend}, "another attention backend; left out, the engine chooses"
+        )
     )
 
 

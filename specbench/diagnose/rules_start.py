@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ..engines.contract import Failure, Line
 from . import faults_allocation as allocation
+from . import faults_beside as beside
 from . import faults_crash as crash
 from . import faults_memory as memory
 from . import faults_outside as outside
@@ -29,8 +30,8 @@ _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
     "weights_leave_no_room": memory.weights,
     "not_enough_memory": memory.nothing_left,
     "memory_pool_too_small": memory.nothing_left,
-    "memory_unbalanced": memory.unbalanced,
-    "int8_pool_too_large": memory.int8_pool,
+    "memory_unbalanced": beside.unbalanced,
+    "int8_pool_too_large": beside.int8_pool,
     # while it runs
     "kv_pool_exhausted": running.kv_pool,
     "request_slots_exhausted": running.request_slots,
