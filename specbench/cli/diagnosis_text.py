@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..diagnose.finding import Remedy
-from ..diagnose.maintainer import report
+from ..diagnose.maintainer import not_asked, report
 from ..diagnose.types import Diagnosis, Serving
 from ..reading.outcome import in_words
 from ..terms import OUTCOMES, Basis, Limit
@@ -67,16 +67,16 @@ def verdict(diagnosis: Diagnosis) -> str:
         case "capped":
             return f"The server runs {format_count(resolved)}{of_asked} at once that were asked for; no error says so."
         case "served":
-            served = format_count(diagnosis.served, unknown="not logged")
-            room = "" if resolved is None else f", and has room for {resolved:,}"
-            return f"The server works: it served {served} at once{room}{_as_asked(asked, resolved)}."
+            room = "" if resolved is None else f", with room for {counted(resolved, 'request')} at once"
+            ran = "" if diagnosis.served is None else f"; at most {diagnosis.served:,} ran at once"
+            return f"The server works{room}{_as_asked(asked, resolved)}{ran}."
         case outcome:
             sentence = OUTCOMES[outcome]
             return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _as_asked(asked: object, resolved: int | None) -> str:
-    return ", as asked" if isinstance(asked, int) and resolved is not None and resolved >= asked else ""
+    return " as asked" if isinstance(asked, int) and resolved is not None and resolved >= asked else ""
 
 
 def _headline(diagnosis: Diagnosis) -> Text:
@@ -117,7 +117,7 @@ def _further_remedies(remedies: Sequence[Remedy], console: Console, measured: st
 def _memory(diagnosis: Diagnosis, console: Console, *, everything: bool) -> None:
     ledgers = diagnosis.ledgers
     for ledger in ledgers if everything else ledgers[:1]:
-        console.print(ledger_text(ledger, diagnosis.origin, console.width))
+        console.print(ledger_text(ledger, diagnosis.log, diagnosis.origin, console.width))
     if ledgers:
         # A line per rank would hide what matters: ranks that got the same are one.
         for sentence in (*(() if everything else other_ranks(ledgers)), *beside(ledgers[0])):
@@ -156,7 +156,7 @@ def _limits(diagnosis: Diagnosis, width: int) -> Table:
         asked = diagnosis.requested.get(limit)
         predicted = diagnosis.budgets[basis].limits.get(limit) if basis else None
         cells = [
-            format_count(asked if isinstance(asked, int) else None, unknown="not given"),
+            format_count(asked if isinstance(asked, int) else None, unknown=not_asked(diagnosis)),
             _interval(predicted.value) if predicted and predicted.value else "not predicted",
             format_count(diagnosis.resolved.get(limit)),
             _served(diagnosis) if limit == "running_requests" else "",

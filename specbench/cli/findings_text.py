@@ -26,7 +26,7 @@ _LONGEST = 320
 def finding_text(finding: Finding, number: int, measured: str, *, everything: bool) -> Iterator[RenderableType]:
     """Cause, proof, and the best fix; with `everything` all of them, and the whole lines."""
     head = Text(f"{number}. {finding.severity}: {finding.id}", style=_SEVERITY[finding.severity])
-    if finding.lost is not None and finding.lost > 0:
+    if finding.lost is not None and finding.lost > 0 and finding.severity != "fatal":  # that costs all
         head.append(f"  ({lost_text(finding.lost)})", style="dim")
     yield head
     yield Padding(Text(finding.cause), (0, 0, 0, 3))

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..engines.contract import ServerLog
 from ..judging.ledger import Entry, Ledger, Name
 from ..terms import Role
 from ..units import GIB, Quantity
@@ -48,12 +49,12 @@ _FIXED = 50  # columns beside the bar
 _LEAST_BAR = 8
 
 
-def ledger_text(ledger: Ledger, origin: str, width: int) -> Table:
-    """One rank's. `width`: of the terminal, in columns."""
+def ledger_text(ledger: Ledger, log: ServerLog, origin: str, width: int) -> Table:
+    """One rank's, read from that log. `width`: of the terminal, in columns."""
     whose = f" of {ledger.rank}" if ledger.rank else ""
     place = "host's memory" if ledger.on_host else "card's memory" if ledger.total_of == "card" else "memory"
     table = Table(
-        title=f"\nwhere the {place} went{whose}, in GiB (2^30 B, {origin})",
+        title=f"\nwhere the {place}{whose} went, in GiB (2^30 B, {origin})",
         box=SIMPLE_HEAD,
         title_justify="left",
         title_style="bold",
@@ -72,13 +73,14 @@ def ledger_text(ledger: Ledger, origin: str, width: int) -> Table:
     for entry in ledger.entries:
         cells: list[RenderableType] = [Text(_name(entry, ledger)), _size(entry), _share(entry.size, ledger.total)]
         if lines:
-            cells.append("" if entry.line is None else f"{entry.line:,}")
+            cells.append("" if entry.line is None else f"{log.at(entry.line, '').line:,}")
         if bars:
             cells.append(_bar(entry, ledger.total.bytes, bar))
         table.add_row(*cells)
     table.add_section()
     table.add_row(Text(_TOTALS[ledger.total_of]), Text(_gib(ledger.total)), "100%" if ledger.total.bytes else "")
-    table.caption = Text(f"{_TOTALS[ledger.total_of]}: {ledger.total_source}")
+    lead = f"{_TOTALS['card']} by " if ledger.total_of == "card" else ""
+    table.caption = Text(f"{lead}{ledger.total_source}")
     table.caption_justify, table.caption_style = "left", "dim"
     return table
 

@@ -48,7 +48,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
             "when_sized_bytes": {rank: size.bytes for rank, size in diagnosis.pools.post.items()},
             "deciding_rank": diagnosis.pools.deciding_rank,
         },
-        "ledgers": [_ledger(ledger) for ledger in diagnosis.ledgers],
+        "ledgers": [_ledger(ledger, diagnosis.log) for ledger in diagnosis.ledgers],
         "disagreements": list(diagnosis.pools.disagreements),
         "reconciliation": [_row(row, diagnosis.log) for row in diagnosis.reconciliation.rows],
         "sides": None if diagnosis.sides is None else _sides(diagnosis.sides),
@@ -86,7 +86,7 @@ def _pool(pools: RankPools) -> dict[str, Any]:
     }
 
 
-def _ledger(ledger: Ledger) -> dict[str, Any]:
+def _ledger(ledger: Ledger, log: ServerLog) -> dict[str, Any]:
     """The sizes of `entries` that are not null add up to `total_bytes`; the true sizes may be off by `rounding_bytes`
     each. An entry whose size is null lies in the one named by `lies_in`, or in none."""
     return {
@@ -95,11 +95,11 @@ def _ledger(ledger: Ledger) -> dict[str, Any]:
         "total_of": ledger.total_of,
         "total_source": ledger.total_source,
         "on_host": ledger.on_host,
-        "entries": [_entry(entry) for entry in ledger.entries],
-        "beside_the_card": [_entry(entry) for entry in ledger.beside],
+        "entries": [_entry(entry, log) for entry in ledger.entries],
+        "beside_the_card": [_entry(entry, log) for entry in ledger.beside],
         "stretches": [
             {
-                "lines": [one.first_line, one.last_line],
+                "lines": [log.at(one.first_line, "").line, log.at(one.last_line, "").line],
                 "free_before_bytes": one.before.bytes,
                 "free_after_bytes": one.after.bytes,
                 "named": list(one.named),
@@ -111,14 +111,14 @@ def _ledger(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: Entry, log: ServerLog) -> dict[str, Any]:
     return {
         "term": entry.term,
         "role": entry.role,
         "label": entry.label,
         "bytes": None if entry.size is None else entry.size.bytes,
         "rounding_bytes": None if entry.size is None else entry.size.resolution_bytes,
-        "line": entry.line,
+        "line": None if entry.line is None else log.at(entry.line, "").line,
         "source": entry.source,
         "lies_in": entry.lies_in,
     }

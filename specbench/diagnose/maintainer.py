@@ -6,6 +6,7 @@ figures, the failing lines with their traceback whole. A fault of a configuratio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -29,7 +30,9 @@ _PERHAPS = (
     *("kv-pool-exhausted", "state-slots-exhausted", "request-slots-exhausted", "graph-capture-failed"),
     *("health-check-failed", "ended-silently", "negative-figures"),
 )
-_KNOWN_FAULT = "A fault of the engine:"
+#: A cause says it itself where it is known: faults_crash.py, faults_running.py, rules_unwell.py.
+_ENGINES_OWN = re.compile(r"\b(?:is|: )a fault of the engine\b|a fault of the engine, to be reported")
+_KNOWN = re.compile(r"\AA fault of the engine: .{1,2000}Known in ", re.DOTALL)
 _LIMITS: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
 #: Not worth a line: the engine's arguments are about four hundred, most of them off.
 _OFF: tuple[object, ...] = ("", "auto", "none", "null", [], {}, ())
@@ -64,9 +67,9 @@ def report(diagnosis: Diagnosis) -> Report:
 
 def _concerns(diagnosis: Diagnosis) -> tuple[Concerns, str]:
     main = next((one for one in diagnosis.findings if one.severity != "notice"), None)
-    if main is not None and main.cause.startswith(_KNOWN_FAULT):
+    if main is not None and _KNOWN.search(main.cause):
         return "nobody", f"{main.id}: a known fault of the engine; the cause below names the versions that have it."
-    if main is not None and main.id in _OF_ENGINE:
+    if main is not None and (main.id in _OF_ENGINE or _ENGINES_OWN.search(main.cause)):
         return "engine", f"{main.id}: a fault of the engine, to be reported with the lines below."
     if main is not None and main.id in _PERHAPS:
         fix = " A change of the configuration that avoids it is below." if main.remedies else ""
@@ -76,6 +79,8 @@ def _concerns(diagnosis: Diagnosis) -> tuple[Concerns, str]:
             "specbench",
             f"The prediction misses what the log says ({missed}): a fault of specbench, not the engine's.",
         )
+    if main is None and not diagnosis.judged:
+        return "nobody", "There is nothing to report yet: too little was read to say whether anything is wrong."
     if main is None:
         return "nobody", "There is nothing to report: no fault was found."
     return "nobody", f"There is nothing to report: {main.id} is a matter of the configuration, or of the machine."
@@ -87,6 +92,12 @@ def _missed(diagnosis: Diagnosis) -> str | None:
         return None
     off = [row for row in diagnosis.reconciliation.off if row.basis == "measured"]
     return None if not off else f"{off[0].term}{f' of {off[0].rank}' if off[0].rank else ''}"
+
+
+def not_asked(diagnosis: Diagnosis) -> str:
+    """Why a limit has no asked value: nobody gave it, or nothing tells what was given."""
+    known = diagnosis.config is not None or diagnosis.log.server_args is not None
+    return "not given" if known else "not told"
 
 
 def _title(diagnosis: Diagnosis) -> str:
@@ -186,7 +197,7 @@ def _limits(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
             words = f"{value.point:,}" if value.is_exact else f"{value.low:,} to {value.high:,}"
         yield (
             inline(limit),
-            format_count(asked if isinstance(asked, int) else None, unknown="not given"),
+            format_count(asked if isinstance(asked, int) else None, unknown=not_asked(diagnosis)),
             words,
             format_count(diagnosis.resolved.get(limit)),
             format_count(diagnosis.served) if limit == "running_requests" else "",

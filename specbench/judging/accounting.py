@@ -76,7 +76,7 @@ def _of_torch(log: ServerLog, rank: str, ranks: Sequence[str]) -> Card | None:
     own = [one for one in told if one[0].rank == rank or len(ranks) == 1]
     alike = told if len({total.bytes for _, total in told}) == 1 else []
     for failure, total in own or alike:
-        return Card(bytes=total.bytes, source=f"CUDA's total capacity, log line {failure.line}")
+        return Card(bytes=total.bytes, source=f"CUDA's total capacity, log {log.where(failure.line)}")
     return None
 
 
@@ -122,7 +122,11 @@ class _Account:
         if card is not None:
             return Quantity(card.bytes, 0), "card", card.source
         if self._start is not None:
-            return self._start.free, "free_before_loading", f"free before loading, log line {self._start.line}"
+            return (
+                self._start.free,
+                "free_before_loading",
+                f"free before loading, log {self._log.where(self._start.line)}",
+            )
         earlier = added(one.size for one in self._earlier if one.size is not None)
         if self._points:
             first = self._points[0]
@@ -146,7 +150,7 @@ class _Account:
             return
         source = "the total less communication and what is free before loading"
         yield _entry("before", "target", less(gone, used), None, source)
-        yield _entry("communication", "target", used, init.line)
+        yield self._entry("communication", "target", used, init.line)
 
     # ── pools ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -159,7 +163,7 @@ class _Account:
                 mine = [one for one in self._taken if (one.term, one.role) == (term, role)]
                 known = [one for one in mine if one.size is not None]
                 if known:
-                    found.append(_entry(term, role, added(one.size for one in known if one.size), known[-1].line))
+                    found.append(self._entry(term, role, added(one.size for one in known if one.size), known[-1].line))
                 for one in mine:
                     if one.size is None:
                         where = "left" if one in self._later else inside if one in self._earlier else "unexplained"
@@ -227,13 +231,13 @@ class _Account:
             one for one in self._stretches() if not (one.named or one.fails) and -one.rest.bytes >= _CAME_BACK_BYTES
         ]
         if back:
-            words = "; ".join(f"between log lines {one.first_line} and {one.last_line}" for one in back)
+            words = "; ".join(self._between(one.first_line, one.last_line) for one in back)
             yield _entry("given_back", "target", added(one.rest for one in back), back[-1].last_line, words)
 
     def _until_failure(self) -> Iterator[Entry]:
         last = [one for one in self._stretches() if one.fails]
         if last:
-            words = f"between log lines {last[0].first_line} and {last[-1].last_line}"
+            words = self._between(last[0].first_line, last[-1].last_line)
             yield _entry("until_failure", "target", added(one.rest for one in last), last[-1].last_line, words)
 
     def _left(self, total_of: TotalOf) -> Entry:
@@ -241,8 +245,15 @@ class _Account:
             return _unknown("left", "target", "unexplained" if total_of == "card" else None)
         last = self._points[-1]
         later = added(one.size for one in self._later if one.size is not None)
-        source = f"log line {last.line}" + (", less what is named after it" if later.bytes else "")
+        source = f"log {self._log.where(last.line)}" + (", less what is named after it" if later.bytes else "")
         return _entry("left", "target", less(last.free, later), last.line, source)
+
+    def _entry(self, term: Name, role: Role, size: Quantity, line: int) -> Entry:
+        return _entry(term, role, size, line, f"log {self._log.where(line)}")
+
+    def _between(self, first: int, last: int) -> str:
+        file, line = self._log.at(last, "").file, self._log.at(last, "").line
+        return f"between log lines {self._log.at(first, '').line} and {line}{f' of {file}' if file else ''}"
 
     def _slack(self) -> Quantity | None:
         """Up to 0.5.13 the target's graphs stand before the draft's pools: slack that is in use, added back."""
@@ -269,8 +280,8 @@ class _Account:
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _entry(term: Name, role: Role, size: Quantity, line: int | None, source: str | None = None) -> Entry:
-    return Entry(term=term, role=role, label=LABELS[term], size=size, line=line, source=source or f"log line {line}")
+def _entry(term: Name, role: Role, size: Quantity, line: int | None, source: str) -> Entry:
+    return Entry(term=term, role=role, label=LABELS[term], size=size, line=line, source=source)
 
 
 def _unknown(term: Name, role: Role, lies_in: Name | None) -> Entry:
@@ -294,6 +305,5 @@ def _beside(log: ServerLog, rank: str) -> Iterator[Entry]:
         size = notice.values.get("size")
         if notice.kind in _HOST_POOLS and notice.rank == rank and isinstance(size, Quantity):
             term, label = _HOST_POOLS[notice.kind]
-            yield Entry(
-                term=term, role="target", label=label, size=size, line=notice.line, source=f"log line {notice.line}"
-            )
+            source = f"log {log.where(notice.line)}"
+            yield Entry(term=term, role="target", label=label, size=size, line=notice.line, source=source)
