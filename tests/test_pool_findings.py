@@ -450,6 +450,8 @@ def test_limits_beyond_any_memory_are_compared_all_the_same():
     huge = paste(line, arguments={"max_total_tokens": 10**320, "max_running_requests": 10**320})
     assert ids(huge) == ["capped-by-state-slots", "token-limit-not-binding"]
     assert [finding.lost for finding in huge.findings] == [1.0, 1.0]
+    drafts = case("dflash-b16-oom-48gb-intermediate", arguments={"speculative_num_draft_tokens": 10**320})
+    assert "about 1,039 states" in only(drafts, "scratch-above-pool").cause
 
 
 def test_a_token_limit_far_below_the_memory():
@@ -530,6 +532,16 @@ def test_a_draft_that_loads_after_the_pools_takes_nothing_from_them():
     assert ids(case("qwen38-27b-mtp-5090-rejected", **NVFP4, arguments={"speculative_algorithm": "NEXTN"})) == [
         "draft-weights-duplicated"
     ]
+
+
+@pytest.mark.parametrize("used", ["0.00", "-2.00"])
+def test_weights_that_took_nothing_compare_with_no_draft(used: str):
+    load = "Load weight end. type={name}, dtype=torch.bfloat16, avail mem=60.00 GB, mem usage={used} GB."
+    lines = (
+        load.format(name="Qwen3_5ForConditionalGeneration", used=used),
+        load.format(name="Qwen3_5ForCausalLMMTP", used="5.53"),
+    )
+    assert "draft-weights-duplicated" not in ids(paste(*lines))
 
 
 def test_a_second_embedding_that_the_pools_hardly_miss():

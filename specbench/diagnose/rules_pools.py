@@ -60,13 +60,13 @@ def _scratch_arithmetic(case: Case, rank: RankPools) -> str:
     if rank.state_ssm is None or rank.scratch_ssm is None or rank.state_slots is None or rank.state_ssm.bytes == 0:
         return "one state for each draft token of each request"
     each = rank.state_ssm.bytes / (rank.state_slots + 1)
-    states = rank.scratch_ssm.bytes / each
+    states = round(rank.scratch_ssm.bytes / each)
     size = f"{each / MIB:.2f} MiB"
     requests, drafts = case.pools.running_requests or case.wanted_requests, _draft_tokens(case)
-    if requests and drafts and abs((requests + 1) * drafts / states - 1) < 0.02:
+    if requests and drafts and abs((requests + 1) * drafts - states) * 50 < states:  # two digits are logged: 2%
         return f"({requests:,} requests + 1) × {drafts} draft tokens × {size} of state (as logged per slot)"
     return (
-        f"about {round(states):,} states of {size} (as logged per slot), one for each draft token of each request, "
+        f"about {states:,} states of {size} (as logged per slot), one for each draft token of each request, "
         f"beside {counted(rank.state_slots, 'slot')}"
     )
 

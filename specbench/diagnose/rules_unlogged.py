@@ -77,6 +77,8 @@ def draft_weights_duplicated(case: Case) -> tuple[Finding, ...]:
     target = next((load for load in case.log.weights if load.role == "target" and load.used is not None), None)
     if draft is None or draft.used is None or target is None or target.used is None or not _sized_after(case, draft):
         return ()
+    if draft.used.bytes <= 0 or target.used.bytes <= 0:  # no figure of weights
+        return ()
     copies = _copies(case)
     taken = copies if copies is not None else draft.used.bytes
     if draft.used.bytes < (copies or _ONE_LAYER * target.used.bytes) or taken < _OF_THE_POOLS * _pools(case):
