@@ -120,7 +120,21 @@ def test_an_emulated_card_grows_with_its_own_fraction() -> None:
     expected = predict(
         changed, free=found.budgets["measured"].free, passed_fraction=what.passed_fraction * 0.825 / 0.75
     )
-    assert moved(what, fraction=0.825).budget == expected
+    after = moved(what, fraction=0.825)
+    assert after.budget == expected
+    # The card that is there has 139.1934 GiB free, the emulated one 94.3063: what stays outside is less by 44.8871.
+    slack = after.term("slack")
+    assert slack is not None
+    left = f"{slack / 2**30 - 44.8871:.2f} GiB"
+    assert f"On RTX PRO 6000 itself {left} would stay outside the pools" in figures.headline(what, after, after).text
+
+
+def test_a_verdict_of_the_pools_is_not_all_that_counts() -> None:
+    """0.96 of the card leaves less outside than graphs and a prefill take: the prediction of the pools serves."""
+    what = WhatIf.of(diagnosis.of_path(RECORDS / "dflash_r8_full"))
+    after = moved(what, fraction=0.96, slots=40)
+    assert after.budget is not None and after.budget.out_of_memory is not None
+    assert after.verdict == "serves" and after.budget.out_of_memory in figures.headline(what, after, after).text
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ or measured) or predicted, and from what.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 
+from ..diagnose.trying import slack_bytes
 from ..judging.reconcile import reconcile
 from ..reading.outcome import in_words
 from ..show.figures import amount_cell, change_text, interval_cell, outcome_cell, setting_text, verdict_cell
@@ -15,6 +17,7 @@ from ..show.findings import reached
 from ..show.shown import Cell, Shown, Value, joined, paragraph, table
 from ..studies.study import Study
 from ..terms import LIMITS, TERMS, Basis, Limit, Term
+from ..units import format_gib
 from .outlook import Outlook, WhatIf
 from .trial import Way
 
@@ -31,7 +34,7 @@ def headline(what: WhatIf, before: Outlook, after: Outlook) -> Shown:
         source += ": other ranks load other weights, of which this log tells nothing"
     kind = _KINDS.get(after.verdict, "unknown")
     refusals = what.refusals(after.config) if after.config is not None and after.verdict == "refused" else ()
-    lines = [after.reason, *(line for line in refusals if line not in after.reason)][:2]
+    lines = [after.reason, *(line for line in refusals if line not in after.reason)][:2] + list(_beside(after))
     word = f"predicted: {after.verdict}" if after.budget is not None else after.verdict
     html = (
         f'<div class="verdict {kind}"><p class="word">{escape(word)}</p>'
@@ -111,6 +114,18 @@ def not_here(way: Way, command: str) -> Shown:
         ]
         parts.append(table(["nearest recordings", "what differs (recorded, here)"], rows))
     return joined(parts)
+
+
+def _beside(after: Outlook) -> Iterator[str]:
+    """What has to be known beside the verdict, which is of the pools alone."""
+    budget = after.budget
+    if budget is None or after.verdict == "refused":
+        return
+    yield from (text for text in (budget.fault, budget.out_of_memory) if text is not None)
+    if budget.emulation is not None and budget.basis == "measured":
+        left = slack_bytes(budget)
+        stays = "an unknown amount" if left is None else format_gib(left)
+        yield f"On {budget.emulation.card} itself {stays} would stay outside the pools (predicted)."
 
 
 def _differing(differences: object) -> str:
