@@ -29,7 +29,7 @@ SHOTS = ROOT / "runs" / "browser"
 TOKEN = "of-this-test-alone"
 #: In the log, and in an argument of the server: markup that would tell if it were taken as such.
 EVIL = '<img src=x onerror="window.harmed=1">'
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 
 pytestmark = [
     pytest.mark.browser,
@@ -52,17 +52,15 @@ def collapsed(folder: Path) -> Path:
     return record
 
 
-def notebook(folder: Path, record: Path) -> Path:
-    """The shipped notebook, of that record."""
+def notebook(path: Path, record: Path) -> None:
+    """The shipped notebook, of that record or log."""
     found = json.loads((ROOT / "notebooks" / "3_diagnose.ipynb").read_text("utf-8"))
     cell = next(one for one in found["cells"] if "parameters" in one["metadata"].get("tags", []))
     source = "".join(cell["source"])
     changed = source.replace('"tests/records/dflash_r8"', repr(str(record)), 1)
     assert changed != source
     cell["source"] = changed.replace('"tests/records"', repr(str(ROOT / "tests" / "records")))
-    path = folder / "3_diagnose.ipynb"
     path.write_text(json.dumps(found), encoding="utf-8")
-    return path
 
 
 def settings(folder: Path) -> None:
@@ -84,11 +82,14 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the notebook in a JupyterLab with settings of its own; all of it is ended afterwards."""
+    """The address of a JupyterLab with settings of its own; all of it is ended afterwards."""
     home = tmp_path_factory.mktemp("lab")
     root = home / "root"
     root.mkdir()
-    notebook(root, collapsed(home))
+    record = collapsed(home)
+    alone = Path(shutil.copy(record / "server.log", home / "server.log"))
+    notebook(root / "record.ipynb", record)
+    notebook(root / "log.ipynb", alone)
     settings(home / "settings")
     port = free_port()
     told = {
@@ -112,7 +113,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         )
     try:
         answers(f"http://127.0.0.1:{port}/api/status?token={TOKEN}", process, home / "lab.log")
-        yield f"http://127.0.0.1:{port}/lab/tree/3_diagnose.ipynb?token={TOKEN}"
+        yield f"http://127.0.0.1:{port}"
     finally:
         end(process)
 
@@ -144,31 +145,41 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="module")
-def page(lab: str) -> Iterator[Any]:
-    """The notebook, open in a browser, with all its cells executed."""
+def browser(lab: str) -> Iterator[Any]:
+    """A browser with a clipboard."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            context = browser.new_context(
+            yield started.new_context(
                 viewport={"width": 1500, "height": 1250}, permissions=["clipboard-read", "clipboard-write"]
             )
-            opened = context.new_page()
-            opened.set_default_timeout(PATIENCE_MS)
-            opened.goto(lab)
-            opened.locator(".jp-Notebook").wait_for()
-            opened.get_by_text("| Idle").wait_for()  # the kernel of this notebook, in the status bar
-            opened.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
-            opened.get_by_text("Run All Cells", exact=True).click()
-            try:
-                opened.locator(".sb-whatif table").first.wait_for()
-                opened.get_by_text("| Idle").wait_for()  # the cells below it too
-            finally:
-                shot(opened, "0-executed")
-            yield opened
         finally:
-            browser.close()
+            started.close()
+
+
+def executed(browser: Any, lab: str, name: str) -> Any:
+    """A notebook, open, with all its cells executed."""
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{lab}/lab/tree/{name}.ipynb?token={TOKEN}")
+    page.locator(".jp-Notebook").wait_for()
+    page.get_by_text("| Idle").wait_for()  # the kernel of this notebook, in the status bar
+    page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    try:
+        page.locator(".sb-whatif table").first.wait_for()
+        page.get_by_text("| Idle").wait_for()  # the cells below it too
+    finally:
+        shot(page, f"{name}-0-executed")
+    return page
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, lab: str) -> Any:
+    """The record of the collapsed start."""
+    return executed(browser, lab, "record")
 
 
 def shot(page: Any, name: str) -> None:
@@ -209,7 +220,7 @@ def test_a_control_is_moved_and_the_fix_is_proven(page: Any) -> None:
     assert row(page, "running_requests") == ["not logged", "0"]
     picture = page.locator(".widget-image").first
     before = picture.get_attribute("src")
-    shot(page, "1-as-it-was")
+    shot(page, "record-1-as-it-was")
 
     handle = page.locator(".widget-slider .noUi-handle").first
     handle.focus()
@@ -229,19 +240,25 @@ def test_a_control_is_moved_and_the_fix_is_proven(page: Any) -> None:
     )
     page.wait_for_function("window.times.figures && window.times.picture")
     print(f"after a key: {waits(page)}")
-    shot(page, "2-moved")
+    shot(page, "record-2-moved")
 
+    cells = tried(page)
+    assert cells["kv_tokens"][0] == "11,893" and cells["kv_tokens"][2:] == ["87,061", "match"]
+    assert cells["outcome"] == ["refused", "serves", "started", "match"]
+    shot(page, "record-3-proven")
+
+
+def tried(page: Any) -> dict[str, list[str]]:
+    """What "run this" leads to: the rows of predicted → tried → proven."""
     page.get_by_role("button", name="run this", exact=True).click()
     proof = page.locator(".sb-whatif table", has_text="proven")
     proof.wait_for()
-    cells = {line[0]: line[1:] for one in proof.locator("tr").all() if (line := one.locator("td").all_inner_texts())}
-    assert cells["kv_tokens"][0] == "11,893" and cells["kv_tokens"][2:] == ["87,061", "match"]
-    assert cells["outcome"] == ["refused", "serves", "started", "match"]
+    picture = page.locator(".widget-image").nth(1)  # of the new record
+    picture.wait_for()
     said = page.locator(".sb-whatif", has_text="done:").last.inner_text()
-    page.locator(".widget-image").nth(1).wait_for()  # the new record's waterfall
     assert "recorded (replayed)" in said and "0512_dflash_r4_exact" in said
-    page.locator(".widget-image").nth(1).scroll_into_view_if_needed()
-    shot(page, "3-proven")
+    picture.scroll_into_view_if_needed()
+    return {line[0]: line[1:] for one in proof.locator("tr").all() if (line := one.locator("td").all_inner_texts())}
 
 
 def test_the_changed_configuration_can_be_copied(page: Any) -> None:
@@ -252,7 +269,7 @@ def test_the_changed_configuration_can_be_copied(page: Any) -> None:
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == command.input_value()
     assert "--max-running-requests" in copied and EVIL in copied
-    shot(page, "4-to-copy")
+    shot(page, "record-4-to-copy")
 
 
 def test_what_a_log_says_stays_text(page: Any) -> None:
@@ -265,3 +282,18 @@ def test_reset_goes_back_to_the_runs_own_values(page: Any) -> None:
     page.get_by_role("button", name="reset", exact=True).click()
     page.locator(".sb-whatif", has_text="as it was started").first.wait_for()
     assert row(page, "running_requests") == ["not logged", "0"]
+
+
+def test_the_log_alone_leads_to_the_same_proof(browser: Any, lab: str) -> None:
+    """Nothing but server.log: cause, one control, and the new record that shows the fix."""
+    page = executed(browser, lab, "log")
+    assert EVIL in page.locator(".jp-Notebook").inner_text() and page.evaluate("window.harmed") is None
+    handle = page.locator(".widget-slider .noUi-handle").first
+    handle.focus()
+    for _ in range(4):
+        handle.press("ArrowLeft")
+    page.locator(".sb-whatif", has_text="memory.max_running_requests=4").first.wait_for()
+    assert row(page, "running_requests") == ["not logged", "0", "4"]
+    cells = tried(page)
+    assert (cells["state_slots"][2:], cells["kv_tokens"][2:]) == (["24", "match"], ["87,061", "match"])
+    shot(page, "log-3-proven")

@@ -263,6 +263,17 @@ def test_where_none_fits_the_nearest_are_named_with_what_differs(record: WhatIf)
     assert "--max-running-requests 5" in told.text
 
 
+def test_with_an_engine_and_a_gpu_it_is_started_for_real(record: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that is equal is there, and is not taken for a measurement."""
+    config = moved(record, requests=4).config
+    assert config is not None
+    monkeypatch.setattr("specbench.whatif.trial.preflight", lambda config: None)
+    found = way(config.replace({"engine.replay": "tests/records/0512_dflash_r8_exact"}), RECORDS)
+    assert found.words.startswith("measured: ") and found.config is not None
+    assert (found.config.engine.replay, found.config.memory.max_running_requests) == (None, 4)
+    assert found.config.name == "0512_dflash_r8_exact-what-if"
+
+
 def chosen(config: RunConfig, folder: str | Path | None, *, from_log: bool = False) -> Way:
     """As on a machine without an engine, without asking it."""
     same = recordings(config, folder, from_log=from_log).same
