@@ -61,7 +61,7 @@ def test_without_arguments_nobody_knows_what_was_asked() -> None:
 def test_what_is_told_beside_a_log_has_known_names() -> None:
     with pytest.raises(ConfigError, match=r"^told: 'modell' .text.: no such key\.\nAllowed here: .*model"):
         opened(CASES / "b300-tp8-ratio-skill.log", told={"modell": "x"})
-    with pytest.raises(ConfigError, match=r"^told: arguments: got 'x'\.\nExpected names with their values"):
+    with pytest.raises(ConfigError, match=r"^told: arguments: got 'x' .text.\.\nExpected names with their values"):
         opened(CASES / "b300-tp8-ratio-skill.log", told={"arguments": "x"})
 
 
