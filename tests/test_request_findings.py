@@ -123,6 +123,12 @@ def test_statuses_alone_are_counted_and_are_no_reason():
     )
 
 
+def test_very_many_refusals_are_counted_although_few_are_kept():
+    line = f"{STAMP}{POOL}, self.rid='9b23'"
+    assert only(paste(READY, *[line] * 700)).cause.startswith("700 requests refused")
+    assert only(paste(READY, *[access("400 Bad Request")] * 700)).cause.startswith("At least 500 requests answered")
+
+
 @pytest.mark.parametrize("line", [access("200 OK"), access("503 Service Unavailable", "/health", "GET")])
 def test_answers_and_health_checks_are_not_counted(line: str):
     assert paste(READY, line, line).findings == ()

@@ -49,7 +49,7 @@ def overflow(case: Case) -> tuple[Finding, ...]:
         if not refused:
             continue
         share = len(refused) / len(case.requests) if case.requests else None
-        text, remedies = _EXPLAIN[reason](case, refused)
+        text, remedies = _EXPLAIN[reason](case, refused, _number_of(case, refused, kinds))
         found.append(
             Finding(
                 id=reason,
@@ -79,6 +79,11 @@ def _refused(case: Case, kinds: Sequence[str]) -> list[_Refused]:
     ]
 
 
+def _number_of(case: Case, refused: Sequence[_Refused], kinds: Sequence[str]) -> int:
+    """Of a bare log its lines, of which few hundred are kept."""
+    return len(refused) if case.requests else max(len(refused), sum(case.log.seen.get(kind, 0) for kind in kinds))
+
+
 def _asked(request: RequestTrace) -> dict[str, int]:
     return {"input_tokens": request.input_tokens, "output_tokens": request.max_new_tokens}
 
@@ -87,12 +92,12 @@ def _trace_line(request: RequestTrace) -> Line:
     return Line(line=None, text=f"step {request.step}, request {request.index}: {request.error}")
 
 
-def _beyond_context(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Remedy, ...]]:
+def _beyond_context(case: Case, refused: Sequence[_Refused], number: int) -> tuple[str, tuple[Remedy, ...]]:
     """The engine compares input and output together with the context; without an output, the input alone."""
     first = refused[0].values
     context = case.pools.context_len or first.get("context_len")
     given, output = first.get("input_tokens"), first.get("output_tokens")
-    who = f"{counted(len(refused), 'request')} refused, too long for the context length: "
+    who = f"{counted(number, 'request')} refused, too long for the context length: "
     if isinstance(given, int) and isinstance(output, int):
         total = f"{given:,} input + {output:,} output = {given + output:,} tokens against {format_count(context)}."
         return f"{who}{total}", case.fitting(given, output)
@@ -101,7 +106,7 @@ def _beyond_context(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple
     return f"{who}{format_count(longest)} input tokens against {format_count(context)}.", remedies
 
 
-def _beyond_pool(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Remedy, ...]]:
+def _beyond_pool(case: Case, refused: Sequence[_Refused], number: int) -> tuple[str, tuple[Remedy, ...]]:
     """SGLang compares the input alone, and accepts what is shorter than a few tokens less than pool or context."""
     tokens, context = case.pools.kv_tokens, case.pools.context_len
     what = "the context length" if tokens is not None and context is not None and context <= tokens else "the KV pool"
@@ -109,7 +114,7 @@ def _beyond_pool(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Re
     longest = first.get("max_input_tokens") or case.pools.max_input_tokens
     given, output = first.get("input_tokens"), first.get("output_tokens")
     cause = (
-        f"{counted(len(refused), 'request')} refused, too long for {what}: {format_count(given)} input tokens, "
+        f"{counted(number, 'request')} refused, too long for {what}: {format_count(given)} input tokens, "
         "which must "
         f"be fewer than {format_count(longest)}."
     )
@@ -121,18 +126,18 @@ def _beyond_pool(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Re
     return cause, accepting or case.fitting(given, output if isinstance(output, int) else 1)
 
 
-def _queue_full(case: Case, refused: Sequence[_Refused]) -> tuple[str, tuple[Remedy, ...]]:
+def _queue_full(case: Case, refused: Sequence[_Refused], number: int) -> tuple[str, tuple[Remedy, ...]]:
     limit = (case.log.server_args or {}).get("max_queued_requests")
     most = f" {limit:,} (max_queued_requests)" if isinstance(limit, int) else " as many as max_queued_requests allows"
     running = case.pools.running_requests
     runs = "" if running is None else f" while {running} ran"
     return (
         (
-            f"{counted(len(refused), 'request')} refused with 503, the queue was full: it holds{most}{runs}. Clients "
+            f"{counted(number, 'request')} refused with 503, the queue was full: it holds{most}{runs}. Clients "
             "may try "
             "again; a longer queue makes them wait instead."
         ),
-        _longer_queue(case, limit, len(refused)),
+        _longer_queue(case, limit, number),
     )
 
 
@@ -162,16 +167,19 @@ def _only_statuses(case: Case) -> tuple[Finding, ...]:
     limit = (case.log.server_args or {}).get("max_queued_requests")
     if full and isinstance(limit, int) and case.log.ready_line is not None:
         refused = [_Refused(values={}, evidence=case.log.at(one.line, one.text)) for one in full]
-        text, remedies = _queue_full(case, refused)
+        text, remedies = _queue_full(case, refused, len(refused))
         return (_counted("queue-full", text, full, case, remedies, costly=True),)
     if not answered or case.log.failures:
         return ()
     each = Counter(notice.values.get("status") for notice in answered)
-    words = ", ".join(f"{counted(times, 'request')} answered with {status}" for status, times in sorted(each.items()))
+    least = "at least " if case.log.seen.get("answered", 0) > len(answered) else ""  # of very many few are kept
+    words = ", ".join(
+        f"{least}{counted(times, 'request')} answered with {status}" for status, times in sorted(each.items())
+    )
     return (
         _counted(
             "requests-failed",
-            f"{words}: the reason is in no line of this log. What the client was told says it.",
+            f"{words[0].upper()}{words[1:]}: the reason is in no line of this log. What the client was told says it.",
             answered,
             case,
         ),
