@@ -53,6 +53,8 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "h200-tp2_story-4": ("served", ("queue-with-room", "slow-first-request")),
     "h200-tp2_story-8": ("served", ("queue-with-room", "slow-first-request")),
     "h200-tp2_story-8-full-card": ("served", ("queue-with-room", "slow-first-request")),
+    "h200-drafts-4_story-8-what-if": ("served", ("slow-first-request",)),
+    "h200-fraction-89_story-8-what-if": ("served", ("slow-first-request",)),
     "h200_dflash-4": ("served", ("capped-by-state-slots", "slots-idle-while-queueing")),
     "h200_dflash-4-20-slots": ("served", ("slow-first-request",)),
     "h200_dflash-4-no-radix": ("served", ("slow-first-request",)),

@@ -7,6 +7,8 @@ when the log has no free memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
@@ -14,6 +16,7 @@ from ..engines.contract import PoolReport
 from ..engines.sglang.offsets import measured_free
 from ..reading.freeread import MeasuredOffsets
 from ..terms import Basis
+from ..units import Interval
 
 
 def budgets(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None = None) -> dict[Basis, MemoryBudget]:
@@ -27,9 +30,23 @@ def budgets(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None 
 
 def logged_free(config: RunConfig, report: PoolReport, read: MeasuredOffsets | None = None) -> FreeMemory | None:
     """Free memory as this very start had it (`read`), else as logged, narrowed by the known offsets. None when the log
-    has no such lines."""
-    if read is not None:
+    has no such lines.
+
+    Where NVML leaves an interval, the log's figure says where in it the likely point lies.
+    """
+    if read is not None and read.exact:
         return read.free
+    logged = _as_logged(config, report)
+    if read is None or logged is None:
+        return logged if read is None else read.free
+    return replace(read.free, pre=_towards(read.pre, logged.pre), post=_towards(read.post, logged.post))
+
+
+def _towards(seen: Interval, logged: Interval) -> Interval:
+    return replace(seen, point=logged.point) if seen.low <= logged.point <= seen.high else seen
+
+
+def _as_logged(config: RunConfig, report: PoolReport) -> FreeMemory | None:
     pre, post = report.least(report.pre), report.least(report.post)
     if pre is None or post is None:
         return None

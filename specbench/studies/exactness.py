@@ -176,6 +176,8 @@ def _why(row: Compared, budget: MemoryBudget) -> str:
     """Why a recording's figure is not exact: what its basis leaves open."""
     if row.unit == "bytes":
         return _BLOCKS
+    if row.basis == "measured" and budget.free.watched:
+        return "NVML leaves an interval of the free memory: a level between two samples passed unseen"
     if row.basis == "measured":
         return "not watched by NVML: the log rounds the free memory, and its offset was fitted to several starts"
     if budget.emulation is not None:
