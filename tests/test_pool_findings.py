@@ -233,6 +233,16 @@ def test_scratch_of_a_server_that_gives_what_was_asked_is_no_finding():
     assert ids(of_path(RECORDS / "0512_dflash_r4_exact")) == []
 
 
+def test_a_pool_of_no_count_has_no_size_per_slot():
+    line = (
+        "Mamba Cache is allocated. max_mamba_cache_size: -1, conv_state size: 0.02GB, ssm_state size: 1.27GB "
+        "intermediate_ssm_state_cache size: 4.50GB intermediate_conv_window_cache size: 0.03GB"
+    )
+    diagnosis = paste(line, arguments={"max_running_requests": 4})
+    assert "one state for each draft token of each request" in only(diagnosis, "scratch-above-pool").cause
+    assert ids(diagnosis) == ["scratch-above-pool"]
+
+
 def test_scratch_below_the_kv_pool_is_no_finding():
     """6.75 + 0.05 GiB of scratch, 7.46 of KV."""
     assert "scratch-above-pool" not in ids(of_path(RECORDS / "var_ratio09_r4"))

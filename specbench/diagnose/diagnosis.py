@@ -43,8 +43,9 @@ from .ledgers import of_record as ledgers_of_record
 from .refusing import folder_refusal, refusal
 from .rules_acceptance import decays, hardly_accepted
 from .rules_benchmark import bench_queued
-from .rules_card import graphs_above_estimate, memory_taken_by_others, negative_figures, ranks_disagree
+from .rules_card import graphs_above_estimate, negative_figures
 from .rules_idle_slots import idle_slots
+from .rules_less_memory import memory_taken_by_others, ranks_disagree
 from .rules_limits import capped, context_above_pool, token_limit, token_limit_far_below
 from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
 from .rules_pressure import retraction

@@ -55,7 +55,7 @@ def capped(case: Case) -> tuple[Finding, ...]:
 def _by_slots(case: Case) -> int | None:
     """What the slots of the log hold, where no line tells how many run. One slot each is the least that they need."""
     slots = case.pools.state_slots
-    return None if slots is None else slots // (case.limit("slots_per_request") or 1)
+    return None if slots is None or slots < 0 else slots // (case.limit("slots_per_request") or 1)
 
 
 def _cap_notice(case: Case) -> Notice | None:

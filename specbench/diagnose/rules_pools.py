@@ -57,9 +57,10 @@ def scratch_above_pool(case: Case) -> tuple[Finding, ...]:
 
 def _scratch_arithmetic(case: Case, rank: RankPools) -> str:
     """(64 requests + 1) × 16 draft tokens × 48.05 MiB; where the log does not tell both, how many states it holds."""
-    if rank.state_ssm is None or rank.scratch_ssm is None or rank.state_slots is None or rank.state_ssm.bytes == 0:
+    if rank.scratch_ssm is None or rank.state_ssm is None or rank.state_ssm.bytes <= 0 or (rank.state_slots or 0) < 1:
         return "one state for each draft token of each request"
-    each = rank.state_ssm.bytes / (rank.state_slots + 1)
+    slots = rank.state_slots or 0
+    each = rank.state_ssm.bytes / (slots + 1)
     states = round(rank.scratch_ssm.bytes / each)
     size = f"{each / MIB:.2f} MiB"
     requests, drafts = case.pools.running_requests or case.wanted_requests, _draft_tokens(case)
@@ -67,7 +68,7 @@ def _scratch_arithmetic(case: Case, rank: RankPools) -> str:
         return f"({requests:,} requests + 1) × {drafts} draft tokens × {size} of state (as logged per slot)"
     return (
         f"about {states:,} states of {size} (as logged per slot), one for each draft token of each request, "
-        f"beside {counted(rank.state_slots, 'slot')}"
+        f"beside {counted(slots, 'slot')}"
     )
 
 
