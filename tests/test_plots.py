@@ -426,6 +426,20 @@ def test_thousands_of_lines_are_thinned_and_it_is_said(ax: Axes) -> None:
     assert ax.get_xlabel().endswith("; kept of 90,000 in the log")
 
 
+def test_no_line_is_drawn_over_idle_time(ax: Axes) -> None:
+    """A line a second, and then none for an hour."""
+    rows = pd.DataFrame(
+        {
+            "time_s": pd.array([0.0, 1.0, 2.0, 3602.0, 3603.0], dtype="Float64"),
+            "accept_length": [2.0, 2.5, 3.0, 2.0, 2.5],
+        }
+    )
+    plots.accept_lengths(rows, ax=ax)
+    assert [float(figure) for figure in ax.lines[0].get_ydata()[:3]] == [2.0, 2.5, 3.0]
+    assert pd.isna(ax.lines[0].get_ydata()[3])
+    assert list(ax.lines[0].get_xdata()) == [0, 1, 2, 3602, 3602, 3603]
+
+
 def test_a_run_that_never_decoded_has_a_note(ax: Axes) -> None:
     plots.request_queue(timeline_rows().iloc[:0], ax=ax)
     assert "never decoded" in texts(ax)

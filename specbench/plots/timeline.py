@@ -39,6 +39,8 @@ _ROWS = (
 )
 #: From so many points on a line is drawn by what lies in each of `_BINS` parts of its width.
 _MANY, _BINS = 1_200, 400
+#: A gap between two lines in which nothing is drawn: of the width, and of the usual distance.
+_GAP, _GAP_TIMES = 0.05, 20
 #: Of the whole axis: what the start may take of it.
 _START = 0.12
 #: Of the axis: a letter of a phase's name, and the least distance of two slanted names.
@@ -208,8 +210,9 @@ def _axis(timeline: pd.DataFrame) -> str:
 
 
 def _one(ax: Axes, x: np.ndarray, y: np.ndarray, look: dict[str, Any], stepwise: bool) -> None:
-    """As it is; of many points the least, the mean and the most of each part of the width."""
+    """As it is; of many points the least, the mean and the most of each part of the width. No line over a long gap."""
     if len(x) <= _MANY:
+        x, y = _broken(x, y) if len(x) > 1 else (x, y)
         if stepwise:
             ax.step(x, y, where="post", **look)
         else:
@@ -219,8 +222,18 @@ def _one(ax: Axes, x: np.ndarray, y: np.ndarray, look: dict[str, Any], stepwise:
     part = np.minimum(((x - x.min()) / width * _BINS).astype(int), _BINS - 1)
     parts = pd.DataFrame({"x": x, "y": y}).groupby(part)
     binned = parts.agg({"x": "mean", "y": ["min", "mean", "max"]}).to_numpy(float)
-    ax.fill_between(binned[:, 0], binned[:, 1], binned[:, 3], color=look["color"], alpha=0.25, linewidth=0)
-    ax.plot(binned[:, 0], binned[:, 2], **look)
+    middle, least, mean, most = _broken(*binned.T)
+    ax.fill_between(middle, least, most, color=look["color"], alpha=0.25, linewidth=0)
+    ax.plot(middle, mean, **look)
+
+
+def _broken(x: np.ndarray, *figures: np.ndarray) -> Iterator[np.ndarray]:
+    """With a hole in every gap that is much longer than the usual one and is seen as such."""
+    gaps = np.diff(x)
+    long = np.flatnonzero((gaps > _GAP_TIMES * np.median(gaps)) & (gaps > _GAP * (x.max() - x.min()))) + 1
+    yield np.insert(x, long, x[long])
+    for figure in figures:
+        yield np.insert(figure.astype(float), long, np.nan)
 
 
 def _finished(ax: Axes, timeline: pd.DataFrame, phases: pd.DataFrame | None, handles: list[Artist], label: str) -> Axes:
