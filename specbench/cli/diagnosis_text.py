@@ -226,6 +226,10 @@ def _footnotes(diagnosis: Diagnosis, console: Console, *, everything: bool) -> N
             delta = format_gib(row.delta) if row.unit == "bytes" else format_count(row.delta)
             name = f"{row.term} {row.rank}".rstrip()
             console.print(Text(f"  {name}: off by {delta}; {row.attribution}", style="dim"))
+    if diagnosis.own_figures and not diagnosis.budgets:
+        console.print(Text("nothing is predicted; from this log's own figures (its rounding in brackets):"))
+        for figure in diagnosis.own_figures:
+            console.print(Text(f"  {figure.words}"))
     for assumption in diagnosis.assumptions:
         console.print(Text(f"note: {assumption}", style="dim"))
     for question in diagnosis.questions:

@@ -40,6 +40,7 @@ from .finding import Finding, by_cost
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
+from .own_figures import own_figures
 from .refusing import folder_refusal, refusal
 from .rules_acceptance import decays, hardly_accepted
 from .rules_benchmark import bench_queued
@@ -324,6 +325,7 @@ def _diagnosis(
         reconciliation=reconcile(case.budgets, case.pools),
         findings=findings,
         unread=case.log.unread,
+        own_figures=own_figures(case.log, case.pools),
         assumptions=assumptions if case.unsized is None else (*assumptions, f"memory is not predicted: {case.unsized}"),
         marks=marked,
     )

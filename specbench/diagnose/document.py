@@ -48,6 +48,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
             "when_sized_bytes": {rank: size.bytes for rank, size in diagnosis.pools.post.items()},
             "deciding_rank": diagnosis.pools.deciding_rank,
         },
+        "own_figures": [asdict(figure) for figure in diagnosis.own_figures],
         "ledgers": [_ledger(ledger, diagnosis.log) for ledger in diagnosis.ledgers],
         "disagreements": list(diagnosis.pools.disagreements),
         "reconciliation": [_row(row, diagnosis.log) for row in diagnosis.reconciliation.rows],

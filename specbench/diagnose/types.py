@@ -14,6 +14,7 @@ from ..judging.reconcile import Reconciliation
 from ..judging.sides import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status
 from .finding import Finding
+from .own_figures import OwnFigure
 from .told import Question
 
 
@@ -69,6 +70,7 @@ class Diagnosis:
     unread: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
     questions: tuple[Question, ...] = ()  # what a bare log does not tell, and how it is told
+    own_figures: tuple[OwnFigure, ...] = ()  # bytes of a slot, a request, a token, from the log alone
     ledgers: tuple[Ledger, ...] = ()  # where each rank's memory went, the deciding rank first
     sides: Sides | None = None  # memory from four sides; None: a bare log
     emulation: Emulated | None = None  # None: the card is itself, or its budget is not known
