@@ -279,6 +279,7 @@ def test_a_server_that_died_while_serving(text: str, finding_id: str, words: tup
 def test_a_strict_check_for_leaks_is_switched_off_by_its_variable():
     finding = only(serving("ValueError: pool memory leak detected! [full] total=9, available=8, evictable=0"))
     (remedy,) = finding.remedies
+    assert "8 free + 0 cached = 8 of 9, 1 is missing" in finding.cause  # what is locked is not said
     assert dict(remedy.set) == {"engine.env.SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "0"}
     assert remedy.note.startswith("SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE=0 in the server's environment; ")
 

@@ -152,12 +152,12 @@ def memory_leak(case: Case, failure: Failure) -> Fault:
     )
     figures = ""
     if free is not None and whole is not None:
-        known = free + (cached or 0) + (locked or 0)
-        figures = (
-            f": {free:,} free + {format_count(cached)} cached + {format_count(locked)} locked = {known:,} of "
-            f"{whole:,}, "
-            f"{abs(whole - known):,} {'are missing' if known < whole else 'too many'}"
-        )
+        parts = [(free, "free"), (cached, "cached"), (locked, "locked")]
+        known = sum(size for size, _ in parts if size is not None)
+        named = " + ".join(f"{size:,} {name}" for size, name in parts if size is not None)
+        off = abs(whole - known)
+        verb = "is" if off == 1 else "are"
+        figures = f": {named} = {known:,} of {whole:,}, {off:,} {verb} {'missing' if known < whole else 'too many'}"
     return Fault(
         id="memory-leak",
         cause=(
