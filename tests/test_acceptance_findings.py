@@ -85,7 +85,7 @@ def test_logs_are_judged_by_their_steady_lines(trained: Path) -> None:
 
 def test_random_weights_are_the_reason() -> None:
     (finding,) = low(with_other(seen(RECORDS / "dflash_r8_full"), RECORDS / "nospec_r8"))
-    assert (finding.severity, finding.remedies) == ("notice", ())
+    assert (finding.severity, finding.remedies, finding.lost) == ("notice", (), None)
     assert "The weights are random (--load-format dummy)" in finding.cause
 
 

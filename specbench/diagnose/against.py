@@ -209,7 +209,7 @@ def _too_low(found: Diagnosis, own: Speed, other: Speed, loads: list[_Load]) -> 
         severity="notice" if own.random_weights else "costly",
         evidence=_evidence(found),
         remedies=() if off is None else (off,),
-        lost=1 - 1 / worst.ratio,
+        lost=None if own.random_weights else 1 - 1 / worst.ratio,
     )
 
 

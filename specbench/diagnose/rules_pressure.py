@@ -44,7 +44,7 @@ def retraction(case: Case) -> tuple[Finding, ...]:
             severity="notice" if rare else "costly",
             evidence=_evidence(case, events, aborted, waiting),
             remedies=() if rare else _remedies(case, events),
-            lost=_computed_again(case, events, times),
+            lost=None if rare else _computed_again(case, events, times),
         ),
     )
 
