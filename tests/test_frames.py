@@ -14,7 +14,8 @@ from specbench.budget.grid import predict_grid
 from specbench.budget.predict import predict
 from specbench.frames.columns import COLUMNS, build
 from specbench.frames.curves import around
-from specbench.judging.accounting import Card, ledgers
+from specbench.judging.accounting import ledgers
+from specbench.judging.ledger import Card
 from specbench.reading.latency import load_name
 from specbench.studies.study import Collection, Study, collect, siblings, study
 from specbench.units import GIB

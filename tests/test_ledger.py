@@ -15,9 +15,8 @@ from specbench.diagnose.document import to_document
 from specbench.diagnose.told import Told
 from specbench.engines.contract import ServerLog
 from specbench.engines.sglang.logs import read
-from specbench.judging.accounting import Card
 from specbench.judging.accounting import ledgers as accounts
-from specbench.judging.ledger import Ledger
+from specbench.judging.ledger import Card, Ledger
 from specbench.reading.pools import report
 from specbench.records.record import RunRecord
 from specbench.units import GIB, MIB

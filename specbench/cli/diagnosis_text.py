@@ -101,8 +101,9 @@ def _findings(diagnosis: Diagnosis, console: Console, measured: str, *, first: b
     shown = numbered[:1] if first else numbered[1:]
     if shown and not first:
         console.print(Text("\nfurther findings", style="bold"))
+    above = () if first else tuple(line for finding in diagnosis.findings[:1] for line in finding.evidence)
     for number, finding in shown:
-        for part in finding_text(finding, number, measured, everything=everything):
+        for part in finding_text(finding, number, measured, everything=everything, above=above):
             console.print(part, soft_wrap=isinstance(part, Flags))
 
 
@@ -190,7 +191,7 @@ def _interval(interval: Interval) -> str:
 
 
 def _serving(serving: Serving, origin: str) -> Text:
-    parts = [f"{serving.decode_lines:,} decode lines ({origin})"]
+    parts = [f"{counted(serving.decode_lines, 'decode line')} ({origin})"]
     if serving.accept_length_mean is not None:
         parts.append(f"acceptance length {serving.accept_length_mean:.2f} tokens per verify round (mean over lines)")
     if serving.throughput_max is not None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..diagnose.finding import Finding, Remedy
 from ..engines.contract import Line
-from ..units import format_count
+from ..units import counted, format_count
 from .remedies_text import effect, remedies_text, set_options
 
 _SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"}
@@ -21,17 +21,27 @@ _SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"
 _TIME = re.compile(r"\A\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?((?: [A-Z_]{1,12}\d{1,5})*)\] ?")
 #: A line of evidence may be 10 kB (server_args).
 _LONGEST = 320
+_FURTHER = 1  # lines of a finding after the first
 
 
-def finding_text(finding: Finding, number: int, measured: str, *, everything: bool) -> Iterator[RenderableType]:
-    """Cause, proof, and the best fix; with `everything` all of them, and the whole lines."""
+def finding_text(
+    finding: Finding, number: int, measured: str, *, everything: bool, above: Sequence[Line] = ()
+) -> Iterator[RenderableType]:
+    """Cause, proof, and the best fix; with `everything` all of them, and the whole lines. `above`: lines that are shown
+    already. Of findings after the first one line proves enough.
+    """
     head = Text(f"{number}. {finding.severity}: {finding.id}", style=_SEVERITY[finding.severity])
     if finding.lost is not None and finding.lost > 0 and finding.severity != "fatal":  # that costs all
         head.append(f"  ({lost_text(finding.lost)})", style="dim")
     yield head
     yield Padding(Text(finding.cause), (0, 0, 0, 3))
-    if finding.evidence:
-        yield Padding(_evidence(finding.evidence, everything=everything), (0, 0, 0, 3))
+    evidence = [line for line in finding.evidence if everything or line not in above]
+    if evidence:
+        shown = evidence if everything or number == 1 else evidence[:_FURTHER]
+        yield Padding(_evidence(shown, everything=everything), (0, 0, 0, 3))
+    if len(evidence) > _FURTHER and number > 1 and not everything:
+        more = len(evidence) - _FURTHER
+        yield Padding(Text(f"and {counted(more, 'line')} more: --all", style="dim"), (0, 0, 0, 3))
     if finding.remedies and everything:
         yield Padding(remedies_text(finding.remedies, measured=measured), (0, 0, 0, 3))
     elif finding.remedies:
@@ -86,7 +96,7 @@ class Flags(Text):
 
 def listed_remedies(remedies: Sequence[Remedy], measured: str) -> Iterator[RenderableType]:
     """What else would do, where a terminal has no room for a table."""
-    yield Text("\nother fixes", style="bold")
+    yield Text("\nother fixes for 1", style="bold")
     for remedy in remedies:
         yield Flags(remedy.flags or set_options(remedy))
         mark = "; changes results" if remedy.changes_results else ""
@@ -95,9 +105,9 @@ def listed_remedies(remedies: Sequence[Remedy], measured: str) -> Iterator[Rende
 
 def further_remedies(remedies: Sequence[Remedy]) -> Table:
     """What else would do, in a few words each."""
-    table = Table(title="\nother fixes, each tried by the prediction", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title="\nother fixes for 1, each tried by the prediction", box=SIMPLE_HEAD, pad_edge=False)
     if any(remedy.verdict is None for remedy in remedies):
-        table.title = "\nother fixes"
+        table.title = "\nother fixes for 1"
     table.title_justify, table.title_style = "left", "bold"
     table.add_column("flags", overflow="fold", style="green")
     for title in ("requests", "slots", "KV tokens"):

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from ..errors import SpecbenchError
 from ..gpus import GpuSpec, load_gpu
-from ..judging.accounting import Card, ledgers
-from ..judging.ledger import Ledger
+from ..judging.accounting import ledgers
+from ..judging.ledger import Card, Ledger
 from ..reading.rank_gpus import Cards
 from ..terms import Term
 from .case import Case

@@ -68,7 +68,7 @@ def report(diagnosis: Diagnosis) -> Report:
 def _concerns(diagnosis: Diagnosis) -> tuple[Concerns, str]:
     main = next((one for one in diagnosis.findings if one.severity != "notice"), None)
     if main is not None and _KNOWN.search(main.cause):
-        return "nobody", f"{main.id}: a known fault of the engine; the cause below names the versions that have it."
+        return "nobody", f"{main.id}: a known fault of the engine; its cause names the versions that have it."
     if main is not None and (main.id in _OF_ENGINE or _ENGINES_OWN.search(main.cause)):
         return "engine", f"{main.id}: a fault of the engine, to be reported with the lines below."
     if main is not None and main.id in _PERHAPS:

@@ -100,6 +100,14 @@ class Ledger:
         return tuple(entry for entry in self.entries if entry.size is None and entry.term != "unexplained")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A card's total that somebody else than the log tells."""
+
+    bytes: int
+    source: str  # "NVML", "GPU table, H200 (assumed)"
+
+
 def added(sizes: Iterable[Quantity]) -> Quantity:
     """The sum, with the rounding of all."""
     every = list(sizes)
