@@ -30,6 +30,11 @@ def as_text(line: bytes) -> str:
     return without_controls(line.decode("utf-8", "replace"))
 
 
+def on_one_line(text: str) -> str:
+    """A name for people: a file's name may hold newlines and escapes, too."""
+    return without_controls(text.encode("utf-8", "replace").decode()).replace("\n", " ").replace("\t", " ")
+
+
 def without_controls(text: str) -> str:
     """Without control characters (but tab and newline), and without what makes text run the other way."""
     return _CONTROL.sub("", text)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import ConfigError
+from .logclean import on_one_line
 
 PACKAGE = Path(__file__).resolve().parent
 DATA = PACKAGE / "data"
@@ -59,7 +60,7 @@ def short_names(files: Sequence[Path]) -> dict[Path, str]:
         others = [other for other in files if other != file]
         lengths = range(1, len(file.parts) + 1)
         own = (n for n in lengths if all(other.parts[-n:] != file.parts[-n:] for other in others))
-        names[file] = "/".join(file.parts[-next(own, len(file.parts)) :])
+        names[file] = on_one_line("/".join(file.parts[-next(own, len(file.parts)) :]))
     return names
 
 

@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 
 #: Modules and packages in reading order. Each imports from itself and from those before it, never from a later one.
 ORDER = (
-    *("errors", "units", "lanes", "terms", "versions", "paths", "configuration"),
+    *("errors", "units", "lanes", "terms", "versions", "logclean", "paths", "configuration"),
     *("hf", "layers", "weights", "ranks", "quantization", "checkpoint", "architectures"),
     *("gpu_table", "gpus", "specs", "parameters", "vocabulary", "speculative"),
-    *("budget_types", "logclean", "logwraps", "logtext", "engines", "params", "machine_file", "budget", "planning"),
+    *("budget_types", "logwraps", "logtext", "engines", "params", "machine_file", "budget", "planning"),
     *("host", "records", "reading"),
     *("replay", "load", "lifecycle", "capture", "running", "importing"),
     *("judging", "diagnose", "studies"),

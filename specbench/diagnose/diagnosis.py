@@ -22,6 +22,7 @@ from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
 from ..judging.sides import expected_communication, ranks_of, sides
 from ..lifecycle.ending import classify
+from ..logclean import on_one_line
 from ..paths import resolve, short_names
 from ..reading.communication import distributed_init
 from ..reading.freeread import MeasuredOffsets, read_free
@@ -218,9 +219,11 @@ def of_log(source: Path | Iterable[bytes], *, name: str | None = None, told: Tol
     `told`: what the user knows and the log does not say.
     """
     path = source if isinstance(source, Path) else None
-    label = name or (path.name if path else "log")
+    label = on_one_line(name or (path.name if path else "log"))
     log = logs.read(source, name=label)
-    return _of_bare(log, label, str(path or label), told or Told(), size=path.stat().st_size if path else None)
+    return _of_bare(
+        log, label, on_one_line(str(path or label)), told or Told(), size=path.stat().st_size if path else None
+    )
 
 
 def of_logs(sources: Mapping[str, Path | BinaryIO], *, told: Told | None = None) -> Diagnosis:

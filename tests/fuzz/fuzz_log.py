@@ -3,7 +3,8 @@
     python -m tests.fuzz.fuzz_log [libFuzzer options] [corpus folder]
 
 Seeds are the shipped logs. An error that is no refusal, a control character in what is printed, or an input that
-takes more than -timeout seconds stops it; the input is then in crash-… or timeout-… (a regression test's beginning).
+takes more than -timeout seconds (by the clock, of instrumented code) stops it; the input is then in crash-… or
+timeout-…, the beginning of a test.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="specbench-fuzz-") as folder:
         for number, seed in enumerate(SEEDS):
             (Path(folder) / f"{number}.log").write_bytes(seed.read_bytes())
-        options = ["-max_len=65536", "-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"]
+        options = ["-max_len=65536", "-timeout=120", "-rss_limit_mb=2048", "-print_final_stats=1"]
         atheris.Setup([sys.argv[0], *options, *sys.argv[1:], folder], answered, custom_mutator=mutate)
         atheris.Fuzz()
 
