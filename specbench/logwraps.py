@@ -43,8 +43,9 @@ _PREFIXES = (
     rb"\([A-Za-z_][\w.:<>-]{0,80}(?: rank=\d{1,5})? pid=\d{1,10}(?:, ip=[\w.:]{1,60})?\) ?",
     # docker compose, foreman (with a time), pm2 (with a number).
     rb"(?:\d\d:\d\d:\d\d |\d{1,4}\|)?[A-Za-z0-9][\w.-]{0,80} {0,80}\| ?",
-    rb"\[(?:rank|default)?\d{1,5}\]: ?",  # torchrun
-    rb"(?:[\w./-]{1,160}[:-])?\d{1,9}: ?(?=\D)",  # srun --label, grep -n
+    rb"\[(?:default)?\d{1,5}\]:",  # torchrun
+    rb"\[rank\d{1,5}\]: ?",  # torch's exception hook
+    rb"\d{1,9}: ",  # srun --label
     rb" {0,8}\d{1,9}\t",  # cat -n
     rb"(?:> ?){1,6}",  # a mail, or a quotation on a forum
 )
@@ -86,9 +87,10 @@ def _is_usual(wrap: Wrap, lines: Sequence[bytes]) -> bool:
     return bool(lines) and sum(1 for line in lines if wrap.fits(line)) >= needed
 
 
-def _prefix(form: bytes) -> Wrap:
+def _prefix(form: bytes, *, tell: bytes = b"") -> Wrap:
+    """`tell`: what must follow for a line to count as one of the form."""
     anchored = re.compile(rb"^(?:" + form + rb")", re.MULTILINE)
-    return Wrap(re.compile(form).match, lambda lines: anchored.sub(b"", lines))
+    return Wrap(re.compile(rb"(?:" + form + rb")" + tell).match, lambda lines: anchored.sub(b"", lines))
 
 
 def _from_json(lines: bytes) -> bytes:
@@ -120,4 +122,6 @@ def _text_of(said: Any) -> bytes | None:
     return None
 
 
-_WRAPS = (Wrap(_JSON_LINE.match, _from_json), *map(_prefix, _PREFIXES))
+#: Without the space of srun's label; a traceback's lines have spaces of their own.
+_GREP = _prefix(rb"(?:[\w./-]{1,160}[:-])?\d{1,9}[:-]", tell=rb"[^\s\d]")
+_WRAPS = (Wrap(_JSON_LINE.match, _from_json), *map(_prefix, _PREFIXES), _GREP)

@@ -75,6 +75,8 @@ PREFIXES = {
     "gitlab": "2026-11-30T05:45:20.123456Z 01O ",
     "srun --label": "0: ",
     "grep -n": "server.log:12:",
+    "grep -n of one file": "12:",
+    "torch's exception hook": "[rank0]: ",
     "cat -n": "    12\t",
     "a quoted mail": "> ",
     "a mail quoted twice": "> > ",
