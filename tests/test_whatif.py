@@ -202,7 +202,7 @@ def test_a_log_without_a_configuration_says_what_is_missing(tmp_path: Path) -> N
         "[2026-01-02 03:04:05] Mamba Cache is allocated. max_mamba_cache_size: 24, conv_state size: 0.07GB, "
         "ssm_state size: 3.52GB \n"
     )
-    with pytest.raises(ConfigError, match=r"the configuration of server.log is not known: .*\nTell what"):
+    with pytest.raises(ConfigError, match=r"server.log: its configuration is not known: .*\nTell what"):
         WhatIf.of(diagnosis.of_path(log))
 
 

@@ -103,8 +103,8 @@ class WhatIf:
         if config is None:
             why = "; ".join(diagnosis.assumptions) or "the log does not name it"
             raise ConfigError(
-                f"what if: the configuration of {diagnosis.name} is not known: {why}.\n"
-                "Tell what the log does not (model, GPU, version), or give the record of the run."
+                f"{diagnosis.name}: its configuration is not known: {why}.\n"
+                "Tell what the log does not (`told`: model, gpu, version, arguments), or give the record of the run."
             )
         measured = diagnosis.budgets.get("measured")
         asked = diagnosis.requested.get("running_requests")

@@ -55,7 +55,7 @@ class Panel:
             self.what, self._why = None, str(error)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        if self.what is None or not self._live:
+        if self.what is None or not self._live or self.what.with_({}).budget is None:
             shown = self.static()
             return {"text/plain": shown.text, "text/html": shown.html}
         from .board import Board
