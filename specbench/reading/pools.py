@@ -110,7 +110,7 @@ def _said(log: ServerLog, value: str) -> list[int | None]:
 def _least(*sources: Sequence[int | None]) -> int | None:
     """The least figure of the first source that has any."""
     for source in sources:
-        known = [value for value in source if value is not None]
+        known = [count for value in source if (count := _whole(value)) is not None]
         if known:
             return min(known)
     return None
@@ -159,12 +159,12 @@ def _rank_pools(log: ServerLog, rank: str, role: Role) -> RankPools:
         rank=rank,
         role=role,
         weights=_sum(load.used for load in loads) if role == "draft" else (loads[-1].used if loads else None),
-        state_slots=state.slots if state else None,
+        state_slots=_whole(state.slots) if state else None,
         state_conv=state.conv if state else None,
         state_ssm=state.ssm if state else None,
         scratch_ssm=state.scratch_ssm if state else None,
         scratch_conv=state.scratch_conv if state else None,
-        kv_tokens=_leading(kv).tokens if kv else None,
+        kv_tokens=_whole(_leading(kv).tokens) if kv else None,
         k=_sum(pool.k for pool in kv),
         v=_sum(pool.v for pool in kv),
         kv=_sum(pool.kv for pool in kv),
