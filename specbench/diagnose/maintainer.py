@@ -259,6 +259,7 @@ def _whose(failure: Failure, diagnosis: Diagnosis) -> str:
 
 def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
     yield from diagnosis.assumptions
+    yield from (f"not told: {question.missing}; {question.why}" for question in diagnosis.questions)
     for ledger in diagnosis.ledgers[:1]:
         terms = ", ".join(entry.term for entry in ledger.not_logged)
         if terms:
