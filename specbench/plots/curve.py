@@ -6,6 +6,7 @@ is filled, and labelled "you are here".
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -35,6 +36,8 @@ _MARKED = 24
 _WIDE = 30.0
 #: Of the largest figure: a narrower band is not seen beside its line.
 _SEEN = 0.005
+#: Letters in a line of the legend: of three figures beside each other none grows into the next.
+_WORDS = 40
 #: As many changes of the verdict as are told in words.
 _MOST_TOLD = 4
 
@@ -68,7 +71,7 @@ def requests_curve(
     for colour, style, setting, mine in lines:
         colour = _COLOURS[figure] if one else colour
         mine = mine.sort_values("asked_requests")
-        label = f"{setting}: {told(mine)}" if setting else "predicted"
+        label = textwrap.fill(f"{setting}: {told(mine)}", _WORDS) if setting else "predicted"
         handles.append(_line(ax, mine, figure, colour, style, label))
         if _band(ax, known[known["setting"] == setting], figure, colour):
             handles.append(Patch(color=colour, alpha=0.15, linewidth=0, label="range of the prediction"))
