@@ -45,7 +45,6 @@ _PREFIXES = (
     rb"(?:\d\d:\d\d:\d\d |\d{1,4}\|)?[A-Za-z0-9][\w.-]{0,80} {0,80}\| ?",
     rb"\[(?:default)?\d{1,5}\]:",  # torchrun
     rb"\[rank\d{1,5}\]: ?",  # torch's exception hook
-    rb"\d{1,9}: ",  # srun --label
     rb" {0,8}\d{1,9}\t",  # cat -n
     rb"(?:> ?){1,6}",  # a mail, or a quotation on a forum
 )
@@ -122,6 +121,6 @@ def _text_of(said: Any) -> bytes | None:
     return None
 
 
-#: Without the space of srun's label; a traceback's lines have spaces of their own.
-_GREP = _prefix(rb"(?:[\w./-]{1,160}[:-])?\d{1,9}[:-]", tell=rb"[^\s\d]")
-_WRAPS = (Wrap(_JSON_LINE.match, _from_json), *map(_prefix, _PREFIXES), _GREP)
+#: Of these two only srun's has a space; what follows grep's may be the indented line of a traceback.
+_GREP = _prefix(rb"(?:[\w./-]{1,160}[:-])?\d{1,9}[:-]", tell=rb"[^\s\d]")  # grep -n
+_WRAPS = (Wrap(_JSON_LINE.match, _from_json), *map(_prefix, _PREFIXES), _GREP, _prefix(rb"\d{1,9}: "))
