@@ -50,21 +50,21 @@ def own_figures(log: ServerLog, pools: PoolReport) -> tuple[OwnFigure, ...]:
 def _of_rank(log: ServerLog, pools: PoolReport, one: RankPools) -> Iterator[OwnFigure]:
     arguments = log.server_args or {}
     slot = None
-    if one.state_slots is not None and one.state_ssm is not None:
+    if one.state_slots is not None and one.state_slots >= 0 and one.state_ssm is not None:
         sizes = [size for size in (one.state_conv, one.state_ssm) if size is not None]
         slot = _each("a state slot", one, sizes, one.state_slots, 1, "state_ssm")
         yield slot
     requests = pools.running_requests
     if log.version_range[1] == _SCRATCH_PER_SLOT or (log.version or "").startswith(f"{_SCRATCH_PER_SLOT}."):
         requests = one.state_slots
-    if one.scratch_ssm is not None and requests is not None:
+    if one.scratch_ssm is not None and requests is not None and requests >= 0:
         sizes = [size for size in (one.scratch_ssm, one.scratch_conv) if size is not None]
         yield _each("scratch of a running request", one, sizes, requests, 1, "scratch_ssm")
-        if one.state_ssm is not None and one.state_slots is not None and one.scratch_ssm.bytes:
+        if slot is not None and one.state_ssm is not None and one.state_slots is not None and one.scratch_ssm.bytes:
             states = _each("", one, [one.state_ssm], one.state_slots, 1, "state_ssm").value
             rows = _each("", one, [one.scratch_ssm], requests, 1, "scratch_ssm").value
             yield from _draft_tokens(one, rows, states)
-    if one.kv_tokens is not None and one.kv is not None and "SWA" not in (one.label or ""):
+    if one.kv_tokens is not None and one.kv_tokens >= 0 and one.kv is not None and "SWA" not in (one.label or ""):
         page = arguments.get("page_size")
         padding, more = (page, 0) if isinstance(page, int) and page > 0 else (1, _LARGEST_PAGE)
         yield _each("a KV token", one, [one.kv], one.kv_tokens, padding, "kv", more)
