@@ -142,6 +142,21 @@ def test_a_real_log_with_something_wrong_is_answered(seed: int, which: int) -> N
     answered(mutated(ALL[which], random.Random(seed)))
 
 
+@pytest.mark.parametrize(
+    "figures",
+    [
+        "KV Cache is allocated. #tokens: 8, K size: -1.00 GB, V size: -1.00 GB",
+        "Decode batch, #running-req: 8, #token: 8, token usage: 0.01, accept len: 1" + "0" * 14 + ".00, "
+        "gen throughput (token/s): nan, #queue-req: 2",
+        "Decode batch, #running-req: 8, #token: 8, token usage: inf, accept len: 1e308, "
+        "gen throughput (token/s): inf, #queue-req: 2",
+    ],
+)
+def test_figures_out_of_all_bounds_are_no_error(figures: str) -> None:
+    """Found by fuzzing: an interval that ends before it begins, a mean that overflows, a document with NaN."""
+    answered(f"[2026-05-20 10:11:12 TP0] {figures}\n".encode() * 3)
+
+
 HOSTILE = (
     *("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b31m", "\u202egnp.exe", "a\u2028b"),
     *("\\x1b[2J", "\\u202e", "\\udc80", "<script>alert(1)</script>", "[bold red]x[/nothing]"),

@@ -74,8 +74,8 @@ def _each(
     name: str, one: RankPools, sizes: list[Quantity], count: int, padding: int, field: str, more_rows: int = 0
 ) -> OwnFigure:
     """sum of the sizes / (count + padding); the true sizes lie anywhere within their rounding, and so many more rows
-    may be there."""
-    total, rounding = sum(size.bytes for size in sizes), sum(size.resolution_bytes for size in sizes)
+    may be there. A size below zero is none."""
+    total, rounding = max(0, sum(size.bytes for size in sizes)), sum(size.resolution_bytes for size in sizes)
     rows = count + padding
     low, high = max(0, total - rounding) // (rows + more_rows), -(-(total + rounding) // rows)
     summed = " + ".join(format_gib(size.bytes) for size in sizes)

@@ -7,7 +7,6 @@ exact, and the rows with the highest running_requests, queued_requests and usage
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +41,7 @@ _COUNTS = frozenset(
         *("cached_tokens", "retracted_requests"),
     )
 )
+_BEYOND_SENSE = 1e15
 _PEAKS = ("running_requests", "queued_requests", "token_usage", "state_usage")
 
 _Match = re.Match[bytes]
@@ -71,9 +71,9 @@ def _converter(column: str) -> Callable[[bytes], Any]:
 
 
 def _finite(text: bytes) -> float:
-    """ValueError for nan and inf, which a server prints when it divides by no time: no figure."""
+    """ValueError for nan and inf, which a server prints when it divides by no time, and for what no server reaches."""
     value = float(text)
-    if not math.isfinite(value):
+    if not abs(value) < _BEYOND_SENSE:
         raise ValueError(text)
     return value
 
