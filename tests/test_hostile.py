@@ -148,8 +148,10 @@ def test_a_real_log_with_something_wrong_is_answered(seed: int, which: int) -> N
         "KV Cache is allocated. #tokens: 8, K size: -1.00 GB, V size: -1.00 GB",
         "Decode batch, #running-req: 8, #token: 8, token usage: 0.01, accept len: 1" + "0" * 14 + ".00, "
         "gen throughput (token/s): nan, #queue-req: 2",
-        "Decode batch, #running-req: 8, #token: 8, token usage: inf, accept len: 1e308, "
-        "gen throughput (token/s): inf, #queue-req: 2",
+        (
+            "Decode batch, #running-req: 8, #token: 8, token usage: inf, accept len: 1e308, "
+            "gen throughput (token/s): inf, #queue-req: 2"
+        ),
     ],
 )
 def test_figures_out_of_all_bounds_are_no_error(figures: str) -> None:
