@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BAR, _APART = 0.36, 0.22  # height of a bar, and how far the two of a row lie from its middle
+_MOST_STILL = 8  # backgrounds that are kept, 2 MB each
 _LAST = ("unexplained", "graphs", "slack")
 _ORDER: tuple[str, ...] = ("before", "communication", *(t for t in TERMS if t not in _LAST), *_LAST)
 _WITHIN = frozenset({"graphs"})  # rows that overlap the next one
@@ -75,10 +76,10 @@ class Picture:
         )
         self._title = self._figure.text(0.01, 0.965, "", fontsize=10, fontweight="bold", va="center")
         #: What moves; all else is drawn once.
-        self._moving = [self._title, *self._waterfall.moving, *(cliff.ax for cliff in self._cliffs)]
+        self._moving = [self._title, *self._waterfall.moving, *(one for cliff in self._cliffs for one in cliff.moving)]
         for artist in self._moving:
             artist.set_animated(True)
-        self._still: Any = None
+        self._still: dict[tuple[Any, ...], Any] = {}  # by the scales of the cliffs
 
     def update(self, after: Outlook, curve: Curve) -> None:
         """Gives every artist what is predicted for `after`."""
@@ -91,10 +92,13 @@ class Picture:
     def png(self) -> bytes:
         from PIL import Image
 
-        if self._still is None:
+        scales = tuple(cliff.scale for cliff in self._cliffs)
+        if scales not in self._still:
+            if len(self._still) >= _MOST_STILL:
+                self._still.clear()
             self._canvas.draw()
-            self._still = self._canvas.copy_from_bbox(self._figure.bbox)
-        self._canvas.restore_region(self._still)
+            self._still[scales] = self._canvas.copy_from_bbox(self._figure.bbox)
+        self._canvas.restore_region(self._still[scales])
         for artist in self._moving:
             self._figure.draw_artist(artist)
         target = io.BytesIO()
@@ -173,7 +177,8 @@ class _Cliff:
     """One limit over the requests asked, with the change and the start marked on it."""
 
     def __init__(self, ax: Axes, limit: Limit, what: WhatIf) -> None:
-        self.ax, self._limit = ax, limit
+        self._ax, self._limit = ax, limit
+        self.scale: tuple[float, float] | None = None  # most requests, highest value
         hue, red = _HUES[limit], STATUS_COLOURS["refused"]
         (self._line,) = ax.plot([], [], color=hue, linewidth=1.2, marker="o", markersize=4, markerfacecolor="white")
         (self._crosses,) = ax.plot([], [], "x", color=red, markersize=5, clip_on=False)
@@ -193,6 +198,10 @@ class _Cliff:
             ax.set_xlabel("requests asked", fontsize=8)
         _bare(ax)
 
+    @property
+    def moving(self) -> list[Any]:
+        return [self._line, self._crosses, self._here, self._words]
+
     def update(self, after: Outlook, curve: Curve) -> None:
         asked, values = curve.asked, curve.limits.get(self._limit, ())
         every = zip(asked, values, curve.refused, strict=True)
@@ -209,11 +218,19 @@ class _Cliff:
             self._words.xy = place
             self._words.set_text("refused" if after.verdict == "refused" else f"{value:,}")
         if self._limit == "running_requests":
-            self._as_asked.set_data(asked, asked)
+            self._as_asked.set_data(asked, asked)  # stands still as long as the scale does
         last = max(*asked, here or 1, self._seen[0] if self._seen else 1, 1)
         highest = max(*(y for _, y in known), value or 0, self._seen[1] if self._seen else 0, 1)
-        self.ax.set_xlim(0.4, last * 1.04 + 0.6)
-        self.ax.set_ylim(0, highest * 1.22)
+        self._rescale(last, highest * 1.22)
+
+    def _rescale(self, last: float, top: float) -> None:
+        """Scales stay as long as they do: all below the top, and not all in the lower part."""
+        now = self.scale
+        if now is not None and now[0] == last and 0.45 * now[1] <= top <= now[1]:
+            return
+        self.scale = (last, top)
+        self._ax.set_xlim(0.4, last * 1.04 + 0.6)
+        self._ax.set_ylim(0, top)
 
 
 def _steps(outlook: Outlook) -> tuple[Step, ...]:

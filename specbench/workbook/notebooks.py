@@ -34,6 +34,8 @@ _OWN_KERNEL: Mapping[str, str | None] = {
     "JUPYTER_CONFIG_PATH": None,
     "JUPYTER_PATH": None,
     "PYTHONSTARTUP": None,
+    # Of the notebook in which somebody calls this: nobody looks at the kernel that is started here.
+    "JPY_SESSION_NAME": None,
 }
 #: sun_path holds 108 bytes on Linux, 104 on macOS, the final zero included.
 _MAX_SOCKET_PATH = 103
