@@ -484,6 +484,19 @@ def test_a_process_that_was_killed_without_a_word():
 def test_an_orderly_end_is_no_failure():
     end = "[2026-05-20 10:11:14] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
     assert paste(READY, DECODE, end, QUIT[2]).findings == ()
+    child = "[2026-05-20 10:11:15] Subprocess scheduler_0 (pid=15907) crashed with exit code -15. Triggering SIGQUIT for cleanup..."
+    sigquit = "[2026-05-20 10:11:15] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+    found = paste(READY, DECODE, end, child, sigquit)  # as 0.5.23 ends when it is stopped
+    assert (found.status, found.findings) == ("served", ())
+    assert only(paste(READY, DECODE, child, sigquit, end)).id == "ended-by-signal"  # what ended before nobody asked for
+
+
+def test_a_start_that_is_stopped_from_outside_says_so():
+    load = "[2026-05-20 10:11:13] Load weight begin. avail mem=139.12 GB"
+    end = "[2026-05-20 10:11:14] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+    finding = only(paste(load, end, QUIT[2]))
+    assert (finding.id, finding.severity, finding.evidence[0].line) == ("ended-by-signal", "fatal", 2)
+    assert "asked the server to stop (SIGTERM) before it was ready" in finding.cause
 
 
 def test_a_traceback_that_is_cut_off_asks_for_the_lines_below():

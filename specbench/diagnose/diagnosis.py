@@ -36,7 +36,7 @@ from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Origin, Status
 from ..units import counted
 from .case import Case
-from .fault import while_serving
+from .fault import STOP_ASKED, until_stopped, while_serving
 from .finding import Finding, by_cost
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
@@ -308,8 +308,7 @@ def _diagnosis(
             asked=case.wanted_requests,
             resolved=case.pools.running_requests,
             sent=sent,
-            # A bare log: a decode line is an answer under way.
-            answered=(seen.running_max if seen else None) if case.bare else answered,
+            answered=_under_way(case.log) if case.bare else answered,
         ),
         config=case.config,
         requested={
@@ -334,6 +333,23 @@ def _diagnosis(
     )
 
 
+def _under_way(log: ServerLog) -> int | None:
+    """Requests that a bare log sees: running in a decode line, or begun when the server was ready. The prefill of one
+    token is its own health check's.
+    """
+    running = max((count for count in log.decode.get("running_requests", ()) if count), default=0)
+    columns = (log.prefill.get(name, ()) for name in ("line", "new_requests", "new_tokens"))
+    begun = max(
+        (
+            new
+            for line, new, tokens in zip(*columns, strict=True)
+            if log.ready_line is not None and line > log.ready_line and new and tokens and tokens > 1
+        ),
+        default=0,
+    )
+    return max(running, begun) or None
+
+
 def _status(log: ServerLog) -> Status | None:
     """How a bare log ended. None: neither ready nor failed (it is cut off, or still running)."""
     if log.failures:
@@ -342,6 +358,7 @@ def _status(log: ServerLog) -> Status | None:
             return "crashed"
         return classify(ready=False, ended_by_itself=True, exit_code=None, failures=log.failures).status
     # What a process says when its child has failed; where the failure itself is not in the log.
-    if any(notice.kind == "ended_by_signal" for notice in log.notices):
+    kinds = {notice.kind for notice in until_stopped(log)}
+    if "ended_by_signal" in kinds or (STOP_ASKED in kinds and log.ready_line is None):
         return "crashed"
     return "served" if log.ready_line is not None else None

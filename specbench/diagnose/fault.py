@@ -6,20 +6,22 @@ change. What a prediction can speak about is tried by `Case.remedies` and its li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from ..engines import check
-from ..engines.contract import Failure, Line, ServerLog
+from ..engines.contract import Failure, Line, Notice, ServerLog
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.logs.formats import EXAMINED
 from ..errors import SpecbenchError
 from .case import Case
 from .finding import Remedy, Severity
 
+#: The notice of a server that was asked to stop (SIGTERM).
+STOP_ASKED = "stop_asked"
 #: The longest quotation of the engine within a sentence.
 _QUOTED = 240
 
@@ -55,6 +57,14 @@ def while_serving(log: ServerLog, failure: Failure) -> bool:
         return False
     batches = (*log.decode.get("line", ())[:1], *log.prefill.get("line", ())[:1])
     return any(line < failure.line for line in batches) or failure.phase == "serving"
+
+
+def until_stopped(log: ServerLog) -> Iterator[Notice]:
+    """What the log notes, up to the line in which somebody asks the server to stop, and with it."""
+    for notice in log.notices:
+        yield notice
+        if notice.kind == STOP_ASKED:
+            return
 
 
 def last_batch(case: Case) -> tuple[Line, ...]:

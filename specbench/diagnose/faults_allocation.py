@@ -14,7 +14,7 @@ from ..units import GIB, format_gib
 from .case import Case
 from .fault import Fault, sourced
 from .finding import Remedy
-from .logged_memory import largest, scratch_of_request, taken
+from .logged_memory import large_graphs, largest, scratch_of_request, taken
 
 _WHERE = {
     "pools": "while the pools were allocated",
@@ -34,7 +34,7 @@ def out_of_memory(case: Case, failure: Failure, where: str) -> Fault:
     )
     return Fault(
         id=f"out-of-memory-{where}",
-        cause=f"{head}{_allocation(failure)}{largest(case)}{taken(case)}{_slack(case)}",
+        cause=f"{head}{_allocation(failure)}{largest(case)}{large_graphs(case)}{taken(case)}{_slack(case)}",
         remedies=case.less_memory(missing) or case.remedies() or _less_by_hand(case, failure, missing, where),
         evidence=case.pool_lines(),
         lost=1.0,

@@ -187,6 +187,13 @@ _ONLY_CONSEQUENCES = (
 )
 
 
+#: Of a start.
+STOPPED_EARLY = (
+    "Somebody asked the server to stop (SIGTERM) before it was ready, and it had said no error until then: a person, "
+    "or what watches over it, whose patience is shorter than the start (a startup probe, a service's start timeout)."
+)
+
+
 def only_consequences(what: str) -> str:
     """Asks for the lines above."""
     return _ONLY_CONSEQUENCES.format(what=what)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..engines.contract import RankPools
-from ..units import Quantity, format_gib
+from ..engines.contract import GraphCapture, RankPools
+from ..units import MIB, Quantity, counted, format_gib
 from .case import Case
+
+#: CUDA graphs are told from this share of what was free when the pools stood.
+LARGE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +26,25 @@ def largest(case: Case) -> str:
     target = _of(case, "target")
     if target is None or target.scratch_ssm is None or target.kv is None:
         return ""
-    scratch = _sum(target.scratch_ssm, target.scratch_conv)
-    if scratch is None or scratch <= target.kv.bytes:
+    scratch = scratch_bytes(target)
+    if scratch <= target.kv.bytes:
         return ""
-    pool = format_gib(target.kv.bytes)
-    return f" The speculative scratch alone took {format_gib(scratch)}, more than the KV pool ({pool})."
+    return (
+        f" The speculative scratch alone took {format_gib(scratch)}, more than the KV pool "
+        f"({format_gib(target.kv.bytes)}): {scratch_arithmetic(case, target)}."
+    )
+
+
+def large_graphs(case: Case) -> str:
+    """Names CUDA graphs that took most of what the pools left, as logged."""
+    captures = max(graph_captures(case).values(), key=graphs_bytes, default=[])
+    taken, left = graphs_bytes(captures), left_by_pools(case, captures)
+    if not left or taken < LARGE_SHARE * left:
+        return ""
+    return (
+        f" CUDA graphs took {format_gib(taken)} of the {format_gib(left)} that were free when the pools stood "
+        f"({taken / left:.0%})."
+    )
 
 
 def taken(case: Case) -> str:
@@ -64,6 +82,64 @@ def scratch_of_request(case: Case) -> RequestScratch | None:
     if not total or not requests:
         return None
     return RequestScratch(size_bytes=total // (requests + 1), requests=requests)
+
+
+def scratch_arithmetic(case: Case, rank: RankPools) -> str:
+    """(64 requests + 1) × 16 draft tokens × 48.05 MiB; where the log does not tell both, how many states it holds."""
+    if rank.scratch_ssm is None or rank.state_ssm is None or rank.state_ssm.bytes <= 0 or (rank.state_slots or 0) < 1:
+        return "one state for each draft token of each request"
+    slots = rank.state_slots or 0
+    each = rank.state_ssm.bytes / (slots + 1)
+    states = round(rank.scratch_ssm.bytes / each)
+    size = f"{each / MIB:.2f} MiB"
+    requests, drafts = case.pools.running_requests or case.wanted_requests, _draft_tokens(case)
+    if requests and drafts and abs((requests + 1) * drafts - states) * 50 < states:  # two digits are logged: 2%
+        return f"({requests:,} requests + 1) × {drafts} draft tokens × {size} of state (as logged per slot)"
+    return (
+        f"about {states:,} states of {size} (as logged per slot), one for each draft token of each request, "
+        f"beside {counted(slots, 'slot')}"
+    )
+
+
+def _draft_tokens(case: Case) -> int | None:
+    known = case.budget.details.get("draft_tokens") if case.budget is not None else None
+    if known is not None:
+        return known.point
+    asked = (case.log.server_args or {}).get("speculative_num_draft_tokens")
+    return asked if isinstance(asked, int) else None
+
+
+def scratch_bytes(rank: RankPools) -> int:
+    """Speculative scratch of the rank, as logged; 0: none is."""
+    return _sum(rank.scratch_ssm, rank.scratch_conv) or 0
+
+
+def state_bytes(rank: RankPools) -> int:
+    """State slots of the rank, as logged; 0: none are."""
+    return _sum(rank.state_ssm, rank.state_conv) or 0
+
+
+def graph_captures(case: Case) -> Mapping[str, list[GraphCapture]]:
+    """Rank -> its captures whose size is logged."""
+    found: dict[str, list[GraphCapture]] = {}
+    for capture in case.log.graphs:
+        if capture.used is not None and capture.used.bytes > 0:
+            found.setdefault(capture.rank, []).append(capture)
+    return found
+
+
+def graphs_bytes(captures: list[GraphCapture]) -> int:
+    """What they took together."""
+    return sum(one.used.bytes for one in captures if one.used is not None)
+
+
+def left_by_pools(case: Case, captures: list[GraphCapture]) -> int | None:
+    """Free on that rank after its last pool and before its first graph."""
+    if not captures:
+        return None
+    first = min(one.line for one in captures)
+    ends = [end for end in case.log.pool_ends if end.rank == captures[0].rank and end.line < first]
+    return max(ends, key=lambda end: end.line).available.bytes if ends else None
 
 
 def _of(case: Case, role: str) -> RankPools | None:

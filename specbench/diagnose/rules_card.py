@@ -5,33 +5,32 @@ In: a case. Out: findings about memory that no pool has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ..engines.contract import GraphCapture
 from ..units import GIB, Quantity, counted, format_gib
 from .case import Case
 from .finding import Finding
+from .logged_memory import LARGE_SHARE, graph_captures, graphs_bytes, left_by_pools
 from .rules_limits import stands
-from .rules_pools import out_of_memory
 
-#: Graphs are told where they take this much, and this share of what was free when the pools stood.
-_LARGE_GRAPHS_BYTES, _LARGE_SHARE = 2 * GIB, 0.5
+#: Graphs are told where they take this much, and a large share of what was free when the pools stood.
+_LARGE_GRAPHS_BYTES = 2 * GIB
 
 
 def graphs_above_estimate(case: Case) -> tuple[Finding, ...]:
     """CUDA graphs that took more than the estimate's upper end, or most of what the pools left."""
-    if not (stands(case) or out_of_memory(case)):
+    if not stands(case):  # where memory ran out, that finding names what graphs took (`logged_memory`)
         return ()
-    captures = max(_captures(case).values(), key=_taken, default=[])
-    taken, left = _taken(captures), _left_by_pools(case, captures)
+    captures = max(graph_captures(case).values(), key=graphs_bytes, default=[])
+    taken, left = graphs_bytes(captures), left_by_pools(case, captures)
     if not captures or taken <= 0:
         return ()
     estimate = case.budget.details.get("estimated_graphs_bytes") if case.budget is not None else None
     above = estimate is not None and estimate.high > 0 and taken > max(estimate.high, GIB)
-    most = left is not None and taken >= _LARGE_GRAPHS_BYTES and taken >= _LARGE_SHARE * left
+    most = left is not None and taken >= _LARGE_GRAPHS_BYTES and taken >= LARGE_SHARE * left
     if not (above or most):
         return ()
-    costs = out_of_memory(case)
     parts = ", ".join(f"{one.role} {one.kind} {format_gib(one.used.bytes)}" for one in captures if one.used is not None)
     of_it = "" if not left else f" of the {format_gib(left)} that were free when the pools stood ({taken / left:.0%})"
     usual = (
@@ -41,33 +40,11 @@ def graphs_above_estimate(case: Case) -> tuple[Finding, ...]:
         Finding(
             id="graphs-above-estimate",
             cause=f"CUDA graphs took {format_gib(taken)}{of_it}: {parts}{usual}.{_largest_batch(captures)}",
-            severity="costly" if costs else "notice",
+            severity="notice",
             evidence=tuple(line for one in captures for line in case.line(one.line)),
             remedies=case.less_memory(),
-            lost=min(1.0, taken / left) if costs and left else None,
         ),
     )
-
-
-def _captures(case: Case) -> Mapping[str, list[GraphCapture]]:
-    found: dict[str, list[GraphCapture]] = {}
-    for capture in case.log.graphs:
-        if capture.used is not None and capture.used.bytes > 0:
-            found.setdefault(capture.rank, []).append(capture)
-    return found
-
-
-def _taken(captures: list[GraphCapture]) -> int:
-    return sum(one.used.bytes for one in captures if one.used is not None)
-
-
-def _left_by_pools(case: Case, captures: list[GraphCapture]) -> int | None:
-    """Free on that rank after its last pool and before its first graph."""
-    if not captures:
-        return None
-    first = min(one.line for one in captures)
-    ends = [end for end in case.log.pool_ends if end.rank == captures[0].rank and end.line < first]
-    return max(ends, key=lambda end: end.line).available.bytes if ends else None
 
 
 def _largest_batch(captures: list[GraphCapture]) -> str:

@@ -163,7 +163,7 @@ def _severity(case: Case, tokens: int, asked: bool) -> Severity:
 
 
 def token_limit(case: Case) -> tuple[Finding, ...]:
-    """`max_total_tokens` above what the memory gave: it limits nothing, and fewer tokens are there than asked."""
+    """`max_total_tokens` above what the memory gave: it limits nothing; who meant a size by it has a smaller pool."""
     notice = next((one for one in case.log.notices if one.kind == "tokens_above_profile"), None)
     asked = _whole(notice, "requested") or _number(case, "kv_tokens")
     got = case.pools.kv_tokens if case.pools.kv_tokens is not None else _whole(notice, "profiled")
@@ -172,18 +172,16 @@ def token_limit(case: Case) -> tuple[Finding, ...]:
     if got * 100 >= asked * (100 - _ROUNDING_PERCENT):
         return ()
     lines: tuple[Line, ...] = () if notice is None else case.line(notice.line)
-    told_already = bool(context_above_pool(case))
     return (
         Finding(
             id="token-limit-not-binding",
             cause=(
-                f"max_total_tokens is {asked:,}, the memory gave {got:,} tokens: the limit does not bind, "
-                f"{asked - got:,} of the asked tokens are not there. It is an upper limit, not a reservation."
+                f"max_total_tokens is {asked:,}, the memory gave {got:,} tokens: the limit does not bind. It is an "
+                "upper limit, not a reservation: without it the pool would be the same."
             ),
-            severity="notice" if told_already else "costly",
+            severity="notice",
             evidence=lines or case.pool_lines()[-1:],
-            remedies=() if told_already else case.remedies_for_context(asked),
-            lost=1 - got / asked,
+            remedies=() if context_above_pool(case) else case.remedies_for_context(asked),
         ),
     )
 

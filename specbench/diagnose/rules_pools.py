@@ -7,14 +7,22 @@ prediction is needed to see them; remedies are predicted.
 
 from __future__ import annotations
 
+import math
+
 from ..engines.contract import RankPools
-from ..units import MIB, Quantity, counted, format_gib
+from ..units import Quantity, counted, format_gib
 from .case import Case
-from .finding import Finding
+from .finding import Finding, Remedy
+from .logged_memory import scratch_arithmetic, scratch_bytes, state_bytes
+from .queueing import verb
 from .rules_limits import capped, context_above_pool, stands
 
-#: Slots that no request can hold are told from this many on, and from this multiple of what requests hold.
+#: Scratch of a server that serves as asked is told from this share of the free memory before loading on.
+_MUCH_OF_CARD = 0.25
+#: Slots that no request can hold are told from this many on, and from this multiple of what requests hold;
 _MANY_SLOTS, _MANY_TIMES = 1000, 4
+#: fewer from this multiple on, where they take such a share of the pools' memory.
+_FEWER_TIMES, _SHARE_OF_POOLS = 10, 0.4
 #: Of a server that is short of tokens even this multiple is worth a word.
 _SHORT_TIMES = 2
 #: No version runs more requests than this when none are asked for (_resolve_max_num_reqs: 2,048 to 4,096).
@@ -26,58 +34,43 @@ _MANY_TOKENS = 2
 
 
 def scratch_above_pool(case: Case) -> tuple[Finding, ...]:
-    """Speculative scratch that is larger than the pool of KV tokens, or of states where no KV is logged. It is no fault
-    of a server that gives what it was asked for: then it has its price, and the price was paid.
+    """Speculative scratch that is larger than the pool of KV tokens, or of states where no KV is logged. Of a server
+    that gives what it was asked for only where it is much of the card: it is the price of speculation, and was paid.
     """
-    if _as_asked(case) or not (stands(case) or out_of_memory(case)):
+    rank = max((one for one in case.pools.ranks if scratch_bytes(one)), key=scratch_bytes, default=None)
+    if rank is None or not stands(case):  # where memory ran out, that finding names it (`logged_memory`)
         return ()
-    rank = max((one for one in case.pools.ranks if _scratch(one)), key=_scratch, default=None)
-    if rank is None:
-        return ()
-    scratch, state, kv = _scratch(rank), _state(rank), rank.kv
+    scratch, state, kv = scratch_bytes(rank), state_bytes(rank), rank.kv
     if scratch <= (state if kv is None else kv.bytes) or (kv is None and not state):
+        return ()
+    if _as_asked(case) and scratch < _MUCH_OF_CARD * _free_before(case):
         return ()
     beside = [f"{scratch / kv.bytes:.1f} times the KV pool ({format_gib(kv.bytes)})"] if kv and kv.bytes else []
     beside += [f"{scratch / state:.1f} times the state pool ({format_gib(state)})"] if state else []
-    costs = out_of_memory(case) or tokens_short(case)
+    costs = tokens_short(case)
     return (
         Finding(
             id="scratch-above-pool",
             cause=(
                 f"The speculative scratch takes {format_gib(scratch)}, {' and '.join(beside)}: "
-                f"{_scratch_arithmetic(case, rank)}."
+                f"{scratch_arithmetic(case, rank)}."
             ),
             severity="costly" if costs else "notice",
             evidence=case.line(rank.lines.get("scratch_ssm")),
-            remedies=case.smaller_scratch(),
-            lost=scratch / (scratch + state + (kv.bytes if kv else 0)) if costs else None,
+            remedies=tuple(remedy for remedy in case.smaller_scratch() if costs or not _asks_less(remedy)),
         ),
     )
 
 
-def _scratch_arithmetic(case: Case, rank: RankPools) -> str:
-    """(64 requests + 1) × 16 draft tokens × 48.05 MiB; where the log does not tell both, how many states it holds."""
-    if rank.scratch_ssm is None or rank.state_ssm is None or rank.state_ssm.bytes <= 0 or (rank.state_slots or 0) < 1:
-        return "one state for each draft token of each request"
-    slots = rank.state_slots or 0
-    each = rank.state_ssm.bytes / (slots + 1)
-    states = round(rank.scratch_ssm.bytes / each)
-    size = f"{each / MIB:.2f} MiB"
-    requests, drafts = case.pools.running_requests or case.wanted_requests, _draft_tokens(case)
-    if requests and drafts and abs((requests + 1) * drafts - states) * 50 < states:  # two digits are logged: 2%
-        return f"({requests:,} requests + 1) × {drafts} draft tokens × {size} of state (as logged per slot)"
-    return (
-        f"about {states:,} states of {size} (as logged per slot), one for each draft token of each request, "
-        f"beside {counted(slots, 'slot')}"
-    )
+def _asks_less(remedy: Remedy) -> bool:
+    """That is a fix of what is lost; where nothing is, it would lose something."""
+    return "memory.max_running_requests" in remedy.set
 
 
-def _draft_tokens(case: Case) -> int | None:
-    known = case.budget.details.get("draft_tokens") if case.budget is not None else None
-    if known is not None:
-        return known.point
-    asked = (case.log.server_args or {}).get("speculative_num_draft_tokens")
-    return asked if isinstance(asked, int) else None
+def _free_before(case: Case) -> float:
+    """Bytes free before loading, on the rank with least; endless where it is not logged."""
+    least = case.pools.least(case.pools.pre)
+    return math.inf if least is None else least.bytes
 
 
 def slots_beyond_use(case: Case) -> tuple[Finding, ...]:
@@ -90,28 +83,29 @@ def slots_beyond_use(case: Case) -> tuple[Finding, ...]:
     each = case.limit("slots_per_request") or _MOST_SLOTS_EACH
     held = (requests or _MOST_REQUESTS) * each
     short = tokens_short(case)
-    if slots < held * (_SHORT_TIMES if short else _MANY_TIMES) or (slots - held < _MANY_SLOTS and not short):
+    if not (slots >= held * _SHORT_TIMES if short else _many(rank, slots, held)):
         return ()
-    who = f"{counted(requests, 'request')} hold" if requests else f"even {_MOST_REQUESTS:,} requests, the most, hold"
+    who = f"even {_MOST_REQUESTS:,} requests, the most, hold"
+    if requests:
+        who = f"{counted(requests, 'request')} {verb('hold', requests)}"
     times = f"{requests or _MOST_REQUESTS:,} × {each}" + ("" if case.limit("slots_per_request") else " at most")
     return (
         Finding(
             id="slots-beyond-use",
             cause=(
-                f"The state pool has {slots:,} slots, of which {who} {held:,} ({times} each). Only states of cached "
+                f"The state pool has {slots:,} slots, of which {who} {held:,} ({times}). Only states of cached "
                 f"prefixes can use the other {slots - held:,}{_worth(rank, slots - held)}.{_seen_used(case)}"
             ),
             severity="costly" if short else "notice",
             evidence=case.line(rank.lines.get("state_slots")),
             remedies=case.give_slots_back(),
-            lost=(slots - held) / slots * _share_of_state(rank) if short else None,
         ),
     )
 
 
 def _worth(rank: RankPools, idle: int) -> str:
     """', 23.43 GiB, the room of 16,379,000 KV tokens', by the sizes of the log."""
-    state = _state(rank)
+    state = state_bytes(rank)
     if not state or rank.state_slots is None:
         return ""
     size = state * idle / (rank.state_slots + 1)
@@ -121,9 +115,11 @@ def _worth(rank: RankPools, idle: int) -> str:
     return f": {format_gib(size)}, the room of about {round(tokens, -3):,.0f} KV tokens"
 
 
-def _share_of_state(rank: RankPools) -> float:
-    state, kv = _state(rank), 0 if rank.kv is None else rank.kv.bytes
-    return state / (state + kv) if state else 0.0
+def _many(rank: RankPools, slots: int, held: int) -> bool:
+    state, idle = state_bytes(rank), slots - held
+    pools = state + scratch_bytes(rank) + (0 if rank.kv is None else rank.kv.bytes)
+    much = rank.kv is not None and idle * state >= _SHARE_OF_POOLS * pools * (slots + 1)
+    return (idle >= _MANY_SLOTS and slots >= held * _MANY_TIMES) or (much and slots >= held * _FEWER_TIMES)
 
 
 def _seen_used(case: Case) -> str:
@@ -177,10 +173,9 @@ def draft_kv_above_target(case: Case) -> tuple[Finding, ...]:
                     f"{format_gib(target.kv.bytes)}: {_per_token(draft.kv, draft.kv_tokens)} for the draft against "
                     f"{_per_token(target.kv, target.kv_tokens)} for the target."
                 ),
-                severity="costly" if out_of_memory(case) or tokens_short(case) else "notice",
+                severity="costly" if tokens_short(case) else "notice",
                 evidence=tuple(line for pool in (target, draft) for line in case.line(pool.lines.get("kv"))),
                 remedies=case.smaller_draft_kv(),
-                lost=draft.kv.bytes / (draft.kv.bytes + target.kv.bytes),
             ),
         )
     return ()
@@ -203,29 +198,9 @@ def _as_asked(case: Case) -> bool:
     return requests and context is not None and tokens is not None and tokens >= context
 
 
-def out_of_memory(case: Case) -> bool:
-    """Whether it ended for want of memory: sizes of its pools are the cause then, not a curiosity."""
-    if not case.log.failures:
-        return False
-    first = case.log.failures[0]
-    return first.kind == "cuda_oom" or "OutOfMemory" in (first.exception or "")
-
-
 def tokens_short(case: Case) -> bool:
     """Whether the server lacks KV tokens, and no limit that was asked for is the reason."""
     if case.pools.requested.get("kv_tokens") == case.pools.kv_tokens is not None:
         return False
     found = (*context_above_pool(case), *capped(case))
     return any(one.severity == "costly" and one.id in ("context-above-pool", "capped-by-kv-tokens") for one in found)
-
-
-def _scratch(rank: RankPools) -> int:
-    return _bytes(rank.scratch_ssm) + _bytes(rank.scratch_conv)
-
-
-def _state(rank: RankPools) -> int:
-    return _bytes(rank.state_ssm) + _bytes(rank.state_conv)
-
-
-def _bytes(size: Quantity | None) -> int:
-    return 0 if size is None else size.bytes

@@ -16,7 +16,7 @@ from . import faults_memory as memory
 from . import faults_outside as outside
 from . import faults_running as running
 from .case import Case
-from .fault import Fault, while_serving
+from .fault import STOP_ASKED, Fault, until_stopped, while_serving
 from .faults_arguments import refused
 from .finding import Finding
 
@@ -102,15 +102,18 @@ def _only_consequences(case: Case) -> tuple[Finding, ...]:
     never_ready = case.log.ready_line is None and not case.log.decode.get("line") and case.status != "served"
     signs = [
         notice
-        for notice in case.log.notices
-        if notice.kind in _SIGNALLED or (notice.kind == "process_tree_killed" and never_ready)
+        for notice in until_stopped(case.log)
+        if notice.kind in (*_SIGNALLED, STOP_ASKED) or (notice.kind == "process_tree_killed" and never_ready)
     ]
     if not signs or case.status in ("served", "timed_out"):
+        return ()
+    stopped = signs[0].kind == STOP_ASKED
+    if stopped and not never_ready:
         return ()
     return (
         Finding(
             id="ended-by-signal",
-            cause=outside.only_consequences(signs[0].text),
+            cause=outside.STOPPED_EARLY if stopped else outside.only_consequences(signs[0].text),
             severity="fatal",
             evidence=tuple(line for notice in signs[:3] for line in case.line(notice.line)),
             lost=1.0,

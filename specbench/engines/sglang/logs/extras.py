@@ -35,6 +35,8 @@ FORMS: dict[str, Form] = {
     # What is printed when a child has failed: the cause stands above. Alike in all versions that have them.
     "child_sent_sigquit": Form("notice:ended_by_signal", "Received sigquit from a child process."),
     "sigquit": Form("notice:ended_by_signal", "SIGQUIT received."),
+    # From outside (tokenizer_manager.py, 0.5.10 on); what the server then says of its children is no failure.
+    "stop_asked": Form("notice:stop_asked", "SIGTERM received."),
     "tree_killed": Form("notice:process_tree_killed", "kill_process_tree called: parent_pid={pid:int}"),
     "warmup_failed": Form("failure:warmup_failed", "Initialization failed. warmup error:"),
     # Spelled like the pool lines, but by hand or by a fork; no version prints them so.
