@@ -56,6 +56,7 @@ from .rules_requests import overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
 from .rules_shortened import cut_by_pool, truncated
 from .rules_start import failed
+from .rules_starts import graphs_grew, starts_differ
 from .rules_unlogged import draft_weights_duplicated, state_pool_not_logged
 from .rules_unwell import noticed
 from .serving import serving
@@ -80,6 +81,8 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     idle_slots,
     draft_weights_duplicated,
     graphs_above_estimate,
+    graphs_grew,
+    starts_differ,
     memory_taken_by_others,
     ranks_disagree,
     negative_figures,

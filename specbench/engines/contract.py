@@ -184,6 +184,7 @@ class ServerLog:
     assumptions: tuple[str, ...] = ()  # how several files were put together, in sentences
     beside: Beside = field(default_factory=Beside)
     version_from: tuple[str, ...] = ()  # what the version is known from, beside a text that names it, in sentences
+    previous: ServerLog | None = None  # the start before this one in the same log, when that had got as far as loading
 
     def at(self, number: int, text: str) -> Line:
         """A line of this log, by its number, as evidence."""

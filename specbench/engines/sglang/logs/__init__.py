@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,13 @@ def read(source: Source, name: str | None = None, *, version: str | None = None)
     only other versions print. A bare log with its whole `server_args=` tells the release, another a range. OSError when
     a file cannot be read.
     """
-    found = alone(collect(source))
+    raw = collect(source)
     label = name or (str(source) if isinstance(source, (str, Path)) else "log")
-    return _Understanding(found, version).log(label)
+    log = _Understanding(alone(raw), version).log(label)
+    if raw.previous is None:
+        return log
+    before = replace(raw, start=raw.previous, previous=None)
+    return replace(log, previous=_Understanding(alone(before), version).log(label))
 
 
 def read_several(sources: Mapping[str, Source], name: str) -> ServerLog:

@@ -83,12 +83,14 @@ class Raw:
     lines: int
     version: str | None
     beginning: bytes  # at most 64 KiB
+    previous: Start | None = None  # the start before it, as far as it got beyond its arguments
 
 
 def collect(source: Source) -> Raw:
     """Read the whole source once, in flat memory."""
     current = Start()
     told: Start | None = None  # the last start before it that had an outcome
+    before: tuple[Start, ...] = ()  # the last two before it that had got as far as loading
     starts = 0
     last, is_first = Block(b"", 0, 0), True
     version: str | None = None
@@ -102,6 +104,7 @@ def collect(source: Source) -> Raw:
         for begins, part in parts:
             if begins and current.has_loaded:
                 told = current if current.has_outcome else told
+                before = (*before[-1:], current)
                 current = current.successor()
             starts += begins
             if part is not None:
@@ -109,7 +112,8 @@ def collect(source: Source) -> Raw:
         last, is_first = block, False
     lines = last.line_of(len(last.text)) - last.text.endswith(b"\n")
     chosen = current if told is None or current.has_outcome else told
-    return Raw(chosen, max(starts, 1), lines, version, beginning)
+    previous = next((start for start in reversed(before) if start is not chosen), None)
+    return Raw(chosen, max(starts, 1), lines, version, beginning, previous)
 
 
 def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:
