@@ -7,6 +7,7 @@ therefore tried against the working directory first and against the workbook's r
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,9 +49,32 @@ def resolve(path: str | Path, *, kind: str = "path") -> Path:
         if exists(candidate):
             # What /dev/stdin leads to has no path of its own when it is a pipe.
             found = candidate.resolve()
-            return found if exists(found) else candidate.absolute()
+            found = found if exists(found) else candidate.absolute()
+            _refuse_device(found, kind)
+            return found
     tried = " and ".join(shortened(candidate.parent) for candidate in dict.fromkeys(candidates))
     raise ConfigError(f"{kind}: {shortened(path)!r} does not exist.\nLooked in {tried}.")
+
+
+def _refuse_device(found: Path, kind: str) -> None:
+    """Also what cannot be opened at all: a socket, a terminal of nobody."""
+    mode = found.stat().st_mode
+    if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode)):
+        return
+    try:
+        with found.open("rb", buffering=0) as opened:
+            if not without_end(opened.fileno()):
+                return
+    except OSError:
+        pass
+    raise ConfigError(f"{kind}: {shortened(found)!r} is a device or a socket.\nGive a file, or a pipe.")
+
+
+def without_end(descriptor: int) -> bool:
+    """Whether it is a device such as /dev/zero. A terminal and a pipe have an end; /dev/null is empty."""
+    status = os.fstat(descriptor)
+    device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
+    return device and not os.isatty(descriptor) and not os.path.samestat(status, os.stat(os.devnull))
 
 
 def short_names(files: Sequence[Path]) -> dict[Path, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 
 import typer
@@ -61,6 +62,8 @@ def _root(
 
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 the answer is no (see each command), 2 bad input, 130 interrupted."""
+    _have_streams()
+    _have_width()
     _print_what_the_terminal_can()
     try:
         _app()
@@ -80,6 +83,24 @@ def main() -> None:
         typer.echo("Make room, or write elsewhere." if full else "Expected one that can be used so.", err=True)
         _drop_output()
         sys.exit(2)
+
+
+def _have_streams() -> None:
+    """A stream that the caller has closed (`>&-`, a service) is an empty one: no file that is opened takes its place."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (for good)
+
+
+def _have_width() -> None:
+    """A width that no terminal has (0 of a shell without one, a word) is none: what prints would print nothing."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns and not (re.fullmatch(r"[0-9]{1,4}", columns) and int(columns)):
+        del os.environ["COLUMNS"]
 
 
 def _print_what_the_terminal_can() -> None:

@@ -1,0 +1,47 @@
+"""The surroundings of a command: streams that are closed, widths that no terminal has, devices instead of files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench.cli import _have_width
+from specbench.errors import ConfigError
+from specbench.paths import resolve, without_end
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closes streams as a shell of Unix does")
+def test_closed_streams_are_empty_ones() -> None:
+    """As `<&- >&- 2>&-` and some services leave them: Python gives None for each."""
+    command = f"'{sys.executable}' -m specbench diagnose tests/records/h200_story-8/server.log <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("columns", ["0", "00", "\u00b2", "-5", "wide", "99999999999"])
+def test_a_width_that_no_terminal_has_is_none(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich prints nothing at all into 0 columns, and reads a superscript two as a digit."""
+    monkeypatch.setenv("COLUMNS", columns)
+    _have_width()
+    assert "COLUMNS" not in os.environ
+
+
+def test_a_width_of_a_terminal_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "132")
+    _have_width()
+    assert os.environ["COLUMNS"] == "132"
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="Unix")
+def test_a_device_without_end_is_no_log() -> None:
+    with pytest.raises(ConfigError, match=r"\Alog: '/dev/zero' is a device or a socket\.\nGive a file, or a pipe\.\Z"):
+        resolve("/dev/zero", kind="log")
+    assert resolve("/dev/null") == Path("/dev/null")
+    reading, writing = os.pipe()
+    with open("/dev/zero", "rb") as zero, open("/dev/null", "rb") as null, open(reading), open(writing, "w"):
+        assert [without_end(one) for one in (zero.fileno(), null.fileno(), reading)] == [True, False, False]
