@@ -74,7 +74,7 @@ def without_end(descriptor: int) -> bool:
     """Whether it is a device such as /dev/zero. A terminal and a pipe have an end; /dev/null is empty."""
     status = os.fstat(descriptor)
     device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
-    return device and not os.isatty(descriptor) and not os.path.samestat(status, os.stat(os.devnull))
+    return device and not os.isatty(descriptor) and not os.path.samestat(status, Path(os.devnull).stat())
 
 
 def short_names(files: Sequence[Path]) -> dict[Path, str]:

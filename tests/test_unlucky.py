@@ -42,6 +42,5 @@ def test_a_device_without_end_is_no_log() -> None:
     with pytest.raises(ConfigError, match=r"\Alog: '/dev/zero' is a device or a socket\.\nGive a file, or a pipe\.\Z"):
         resolve("/dev/zero", kind="log")
     assert resolve("/dev/null") == Path("/dev/null")
-    reading, writing = os.pipe()
-    with open("/dev/zero", "rb") as zero, open("/dev/null", "rb") as null, open(reading), open(writing, "w"):
-        assert [without_end(one) for one in (zero.fileno(), null.fileno(), reading)] == [True, False, False]
+    with Path("/dev/zero").open("rb") as zero, Path("/dev/null").open("rb") as null:
+        assert [without_end(one.fileno()) for one in (zero, null)] == [True, False]

@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _have_streams() -> None:
-    """A stream that the caller has closed (`>&-`, a service) is an empty one: no file that is opened takes its place."""
+    """A stream that the caller has closed (`>&-`, a service) is an empty one; no file takes its place."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
