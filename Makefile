@@ -90,8 +90,9 @@ fuzz: $(STAMP) ## whatever is given as a log is answered or refused, for SECONDS
 	mkdir -p .fuzz
 	$(BIN)/python -m tests.fuzz.fuzz_log -max_total_time=$(SECONDS) -artifact_prefix=.fuzz/ .fuzz
 
-docs: $(STAMP) ## docs/params.md from the types of the configuration, docs/exactness.md from recordings and public cases
+docs: $(STAMP) ## docs/params.md from the configuration's types, docs/findings.md from the catalogue, docs/exactness.md from recordings
 	$(BIN)/python -c 'from specbench.configuration.reference import markdown; print(markdown(), end="")' > docs/params.md
+	$(BIN)/python -c 'from specbench.diagnose.catalogue import markdown; print(markdown(), end="")' > docs/findings.md
 	$(BIN)/python -m specbench.studies.exactness_page tests/records tests/starts.yaml tests/cases.yaml > docs/exactness.md
 
 lock:          ## freeze a fresh environment into requirements.lock (with the oldest Python 3.11 at hand)

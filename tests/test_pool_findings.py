@@ -164,9 +164,13 @@ def test_a_context_is_known_from_what_was_asked():
 
 def test_a_pool_that_was_limited_by_hand_says_so():
     """max_total_tokens=20000, a context of 32,768; of the three requests one fits the context and not the pool."""
-    found = only(of_path(RECORDS / "h200_too-long"), "context-above-pool")
-    assert "the KV pool only 20,000, as max_total_tokens asks: inputs must be shorter than 19,994 tokens" in found.cause
-    assert found.lost == pytest.approx(1 / 3)
+    found = of_path(RECORDS / "h200_too-long")
+    pool = only(found, "context-above-pool")
+    assert "the KV pool only 20,000, as max_total_tokens asks: inputs must be shorter than 19,994 tokens" in pool.cause
+    # The request that met it tells what is lost and how it is mended: once.
+    assert (pool.severity, pool.lost, pool.remedies) == ("notice", None, ())
+    met = only(found, "pool-overflow")
+    assert (met.severity, met.lost, len(met.remedies)) == ("costly", pytest.approx(1 / 3), 1)
 
 
 def test_a_token_limit_above_the_memory_does_not_bind():
@@ -420,7 +424,7 @@ def test_memory_that_nvml_saw_in_use_before_the_start(tmp_path: Path):
     found = only(of_path(record), "memory-taken-by-others")
     assert found.cause.startswith(
         "5.26 GiB were in use before the server started (NVML), 0.60 GiB of them the driver's own. Other programs hold "
-        "4.66 GiB, which is about "
+        "4.66 GiB, which costs about "
     )
     assert "memory-taken-by-others" not in ids(of_path(RECORDS / "nospec_r8"))
 
@@ -430,7 +434,8 @@ def test_a_rank_with_a_display_costs_all_ranks():
     found = only(case("qwen38-27b-2x5090-nvfp4-dflash"), "ranks-disagree")
     assert found.cause == (
         "TP1 has 5.46 GiB free beside the pools, TP0 6.23 GiB: 0.77 GiB less, held by something else on that card (a "
-        "display, another program). All ranks are sized by the least, which is about 38,509 KV tokens (at most, by the "
+        "display, another program). All ranks are sized by the one with least, which costs about 38,509 KV tokens (at "
+        "most, by the "
         "logged size of a token)."
     )
     assert (found.severity, found.lost) == ("costly", pytest.approx(0.0782, abs=5e-5))

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..diagnose.catalogue import lost_text, title
 from ..diagnose.finding import Finding, Remedy
 from ..engines.contract import Line
 from ..units import counted, format_count
@@ -30,11 +31,13 @@ def finding_text(
     """Cause, proof, and the best fix; with `everything` all of them, and the whole lines. `above`: lines that are shown
     already. Of findings after the first one line proves enough.
     """
-    head = Text(f"{number}. {finding.severity}: {finding.id}", style=_SEVERITY[finding.severity])
-    if finding.lost is not None and finding.lost > 0 and finding.severity != "fatal":  # that costs all
-        head.append(f"  ({lost_text(finding.lost)})", style="dim")
+    head = Text(f"{number}. {finding.severity}: {title(finding.id)}", style=_SEVERITY[finding.severity])
+    head.append(f" ({finding.id})", style="dim")
     yield head
-    yield Padding(Text(finding.cause), (0, 0, 0, 3))
+    cause = Text(finding.cause)
+    if finding.lost is not None and finding.lost > 0 and finding.severity != "fatal":  # that costs all
+        cause.append(f" {lost_text(finding.id, finding.lost)}.", style="bold")
+    yield Padding(cause, (0, 0, 0, 3))
     evidence = [line for line in finding.evidence if everything or line not in above]
     if evidence:
         shown = evidence if everything or number == 1 else evidence[:_FURTHER]
@@ -48,16 +51,6 @@ def finding_text(
         yield from _fix(finding.remedies[0], measured)
     elif number == 1 and finding.severity != "notice":
         yield Padding(Text("fix: none that can be proven from this log", style="dim"), (0, 0, 0, 3))
-
-
-def lost_text(lost: float) -> str:
-    """'75% of what was asked is lost'; a share that rounds to nothing, or to all, is not said to be that."""
-    shown = f"{lost:.0%}"
-    if shown == "0%":
-        shown = "less than 1%"
-    elif shown == "100%" and lost < 1:
-        shown = "more than 99%"
-    return f"{shown} of what was asked is lost"
 
 
 def _evidence(evidence: Sequence[Line], *, everything: bool) -> Table:
@@ -110,8 +103,8 @@ def further_remedies(remedies: Sequence[Remedy]) -> Table:
         table.title = "\nother fixes for 1"
     table.title_justify, table.title_style = "left", "bold"
     table.add_column("flags", overflow="fold", style="green")
-    for title in ("requests", "slots", "KV tokens"):
-        table.add_column(title, justify="right", no_wrap=True)
+    for header in ("requests", "slots", "KV tokens"):
+        table.add_column(header, justify="right", no_wrap=True)
     changes = any(remedy.changes_results for remedy in remedies)
     if changes:
         table.add_column("results")

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from ..configuration.config import RunConfig
 from ..engines.contract import Line
@@ -25,7 +26,7 @@ from .speed import Speed
 from .trying import Change, Goal, Situation, tried
 from .types import Diagnosis
 
-LOW = "acceptance-too-low"
+LOW: Final = "acceptance-too-low"
 #: Times of two runs differ by less than this without a reason.
 _TOLERANCE = 0.05
 #: Of logs only lines whose requests are about as long compare: attention takes longer with the context.

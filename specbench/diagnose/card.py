@@ -15,6 +15,8 @@ from .told import Told
 
 #: Of what nvidia-smi shows, CUDA has up to so much less (PyTorch's "total capacity": 94.50 GiB of 95.59).
 _LESS_CAPACITY = 0.03
+#: An idle card has more than this share free before loading (an H200: 99%).
+_IN_USE = 0.05
 #: Two cards that differ by less cannot be told apart by free memory.
 _SAME = 0.03
 
@@ -48,7 +50,14 @@ def card_of_log(log: ServerLog, pools: PoolReport, told: Told, assumed: list[str
     if capacity:
         why = "its capacity is in an out-of-memory text"
     also = f"; {', '.join(others)} had as much: --gpu NAME tells" if others else ""
-    assumed.append(f"GPU assumed {gpu.name} ({why}{also})")
+    free = max((quantity.bytes for quantity in pools.pre.values()), default=gpu.total_bytes)
+    shared = ""
+    if free < (1 - _IN_USE) * gpu.total_bytes:
+        shared = (
+            f"; {format_gib(free)} of its {format_gib(gpu.total_bytes)} were free: something else uses it, or it is "
+            "a larger card that something else uses: --gpu NAME tells"
+        )
+    assumed.append(f"GPU assumed {gpu.name} ({why}{also}{shared})")
     return gpu.name, False
 
 

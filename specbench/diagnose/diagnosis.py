@@ -48,11 +48,11 @@ from .rules_benchmark import bench_queued
 from .rules_card import graphs_above_estimate, negative_figures
 from .rules_idle_slots import idle_slots
 from .rules_less_memory import memory_taken_by_others, ranks_disagree
-from .rules_limits import capped, context_above_pool, token_limit, token_limit_far_below
+from .rules_limits import capped, token_limit, token_limit_far_below
 from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
 from .rules_pressure import retraction
 from .rules_queue import admission_delayed, queue_with_room
-from .rules_requests import overflow, requests_failed
+from .rules_requests import context_beside_requests, overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
 from .rules_shortened import cut_by_pool, truncated
 from .rules_start import failed
@@ -71,9 +71,13 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     requests_failed,
     noticed,
     capped,
-    context_above_pool,
+    context_beside_requests,
     token_limit,
     token_limit_far_below,
+    starts_differ,
+    memory_taken_by_others,
+    ranks_disagree,
+    negative_figures,
     scratch_above_pool,
     slots_beyond_use,
     tokens_beyond_use,
@@ -82,10 +86,6 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     draft_weights_duplicated,
     graphs_above_estimate,
     graphs_grew,
-    starts_differ,
-    memory_taken_by_others,
-    ranks_disagree,
-    negative_figures,
     state_pool_not_logged,
     queue_with_room,
     admission_delayed,

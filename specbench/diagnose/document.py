@@ -15,6 +15,7 @@ from ..judging.ledger import Entry, Ledger
 from ..judging.reconcile import Row
 from ..judging.sides import Sides, Told
 from ..units import Interval, Quantity
+from .catalogue import KNOWN
 from .finding import Finding, Remedy
 from .maintainer import Report, report
 from .types import Diagnosis
@@ -182,9 +183,11 @@ def _report(found: Report) -> dict[str, Any]:
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
+        "title": KNOWN[finding.id].title,
         "cause": finding.cause,
         "severity": finding.severity,
         "lost": finding.lost,
+        "lost_of": None if finding.lost is None else KNOWN[finding.id].lost,
         "evidence": _lines(finding.evidence),
         "remedies": [remedy_document(remedy) for remedy in finding.remedies],
     }

@@ -18,7 +18,8 @@ from ..engines.sglang.command import flags_for
 from ..engines.sglang.logs.formats import EXAMINED
 from ..errors import SpecbenchError
 from .case import Case
-from .finding import Remedy, Severity
+from .catalogue import FindingId, Severity
+from .finding import Remedy
 
 #: The notice of a server that was asked to stop (SIGTERM).
 STOP_ASKED = "stop_asked"
@@ -30,7 +31,7 @@ _QUOTED = 240
 class Fault:
     """What a failure means. Its line is added to the evidence by the rule."""
 
-    id: str
+    id: FindingId
     cause: str
     remedies: tuple[Remedy, ...] = ()
     evidence: tuple[Line, ...] = ()  # what led to it, before the failure's own line

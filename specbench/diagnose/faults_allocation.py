@@ -12,10 +12,18 @@ from ..engines.contract import Failure
 from ..planning.wishes import LEAST_SLACK_BYTES
 from ..units import GIB, format_gib
 from .case import Case
+from .catalogue import FindingId
 from .fault import Fault, sourced
 from .finding import Remedy
 from .logged_memory import large_graphs, largest, scratch_of_request, taken
 
+#: Where an allocation failed -> finding.
+_IDS: dict[str, FindingId] = {
+    "start": "out-of-memory-start",
+    "pools": "out-of-memory-pools",
+    "graphs": "out-of-memory-graphs",
+    "serving": "out-of-memory-serving",
+}
 _WHERE = {
     "pools": "while the pools were allocated",
     "graphs": "at graph capture",
@@ -33,7 +41,7 @@ def out_of_memory(case: Case, failure: Failure, where: str) -> Fault:
         else f"Out of GPU memory {_WHERE[where]}: the static fraction leaves too little outside the budget."
     )
     return Fault(
-        id=f"out-of-memory-{where}",
+        id=_IDS[where],
         cause=f"{head}{_allocation(failure)}{largest(case)}{large_graphs(case)}{taken(case)}{_slack(case)}",
         remedies=case.less_memory(missing) or case.remedies() or _less_by_hand(case, failure, missing, where),
         evidence=case.pool_lines(),

@@ -62,7 +62,8 @@ def _ways_out(case: Case, known: Refusal, figures: Figures) -> tuple[Remedy, ...
         words += [f"{name}={value} in the server's environment" for name, value in (way.env or {}).items()]
         remedy = case.tried((Change({**way.set, **env}, "; ".join((*words, way.note))),), goal)
         found += [remedy] if remedy is not None else []
-    further = [remedy for remedy in case.remedies() if dict(remedy.set) not in [dict(one.set) for one in found]]
+    named = [remedy.flags for remedy in found if remedy.flags]
+    further = [remedy for remedy in case.remedies() if remedy.flags not in named]
     return (*found, *further)[:6]
 
 

@@ -85,7 +85,7 @@ def _too_heavy(case: Case, failure: Failure) -> Fault | None:
         id="refused-weights",
         cause=(
             f"The weights take more than the static fraction allows: nothing is left for pools.{share.words}"
-            f"{_slot_arithmetic(case, failure)}{_predicted(case)} The engine says: {said(failure)}"
+            f"{_slot_arithmetic(case, failure)} The engine says: {said(failure)}"
         ),
         remedies=_start(case),
         evidence=_weight_lines(case),

@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 from ..engines.contract import Line
 from ..terms import Basis, Limit, Verdict
+from .catalogue import FindingId, Severity
 
 #: How remedies follow one another, in words.
 ORDER = "changes of the server first, then more GPUs, then two changes at once, asking for less last"
-
-Severity = Literal["fatal", "costly", "notice"]
 
 #: What the effect of a remedy is known from: a prediction on that basis, a recording, or the engine's source.
 Ground = Literal[Basis, "recording", "source"]
@@ -42,13 +41,13 @@ class Remedy:
 class Finding:
     """One cause."""
 
-    id: str  # stable, e.g. capped-by-state-slots
+    id: FindingId  # stable
     cause: str  # one sentence with figures
     severity: Severity
     evidence: tuple[Line, ...]
     remedies: tuple[Remedy, ...] = ()
-    #: What it costs: the share of what was asked (requests, tokens, the card's memory, time) that is lost, 0 to 1.
-    #: Orders the findings of one severity. None: not known.
+    #: What it costs: the share that is lost, 0 to 1, of what the catalogue says. Orders the findings of one severity.
+    #: None: not known.
     lost: float | None = None
     beside: str = ""  # the cause in a clause that follows a graver one; "": it explains nothing that one leaves open
 

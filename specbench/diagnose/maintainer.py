@@ -28,7 +28,7 @@ _OF_ENGINE = ("crashed-serving", "crashed-start", "memory-leak", "watchdog-timeo
 #: The engine should have refused, waited or said more; a configuration avoids it all the same.
 _PERHAPS = (
     *("kv-pool-exhausted", "state-slots-exhausted", "request-slots-exhausted", "graph-capture-failed"),
-    *("health-check-failed", "ended-silently", "negative-figures"),
+    *("health-check-failed", "ended-silently"),
 )
 #: A cause says it itself where it is known: faults_crash.py, faults_running.py, rules_unwell.py.
 _ENGINES_OWN = re.compile(r"\b(?:is|: )a fault of the engine\b|a fault of the engine, to be reported")
@@ -89,6 +89,8 @@ def _concerns(diagnosis: Diagnosis) -> tuple[Concerns, str]:
 def _missed(diagnosis: Diagnosis) -> str | None:
     """A figure that is off on the measured basis, of a release, a model and a card that are known, not assumed."""
     if diagnosis.version is None or any("assumed" in one for one in diagnosis.assumptions):
+        return None
+    if any(finding.id == "negative-figures" for finding in diagnosis.findings):  # the log's figures are not its own
         return None
     off = [row for row in diagnosis.reconciliation.off if row.basis == "measured"]
     return None if not off else f"{off[0].term}{f' of {off[0].rank}' if off[0].rank else ''}"

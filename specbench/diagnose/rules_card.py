@@ -13,6 +13,7 @@ from .case import Case
 from .finding import Finding
 from .logged_memory import LARGE_SHARE, graph_captures, graphs_bytes, left_by_pools
 from .rules_limits import stands
+from .weight_share import light_weights
 
 #: Graphs are told where they take this much, and a large share of what was free when the pools stood.
 _LARGE_GRAPHS_BYTES = 2 * GIB
@@ -53,14 +54,14 @@ def _largest_batch(captures: list[GraphCapture]) -> str:
 
 
 def negative_figures(case: Case) -> tuple[Finding, ...]:
-    """Memory "used" that is below zero: something else gave memory back meanwhile."""
+    """Memory "used" that is below zero, or far below what was loaded: something else gave memory back meanwhile."""
     found = [
         (what, used, line)
         for what, used, line in _used(case)
         if used is not None and used.bytes + used.resolution_bytes < 0
     ]
     if not found:
-        return ()
+        return _light(case)
     what, used, _ = found[0]
     more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'figure')} more)"
     return (
@@ -73,6 +74,27 @@ def negative_figures(case: Case) -> tuple[Finding, ...]:
             ),
             severity="notice",
             evidence=tuple(shown for _, _, number in found[:3] for shown in case.line(number)),
+        ),
+    )
+
+
+def _light(case: Case) -> tuple[Finding, ...]:
+    """Weights that took far less than the model's shapes are."""
+    light = light_weights(case)
+    if light is None:
+        return ()
+    return (
+        Finding(
+            id="negative-figures",
+            cause=(
+                f"By the log, the weights of the target used {format_gib(light.used_bytes)}, and by the model's shapes "
+                f"they take {format_gib(light.expected_bytes)} at least: a difference of free memory before and after, "
+                f"so another program gave about {format_gib(light.missing_bytes)} back meanwhile (or these are not "
+                "the model's whole weights). The pools were sized by what was free then: the next start with these "
+                "flags may get others."
+            ),
+            severity="notice",
+            evidence=case.line(light.line),
         ),
     )
 

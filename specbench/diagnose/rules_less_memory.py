@@ -17,8 +17,11 @@ from ..gpus import GpuSpec, load_gpu
 from ..judging.judge import as_resolved, passed
 from ..units import GIB, Interval, Quantity, format_gib
 from .case import Case
-from .finding import Finding, Severity
+from .catalogue import Severity
+from .finding import Finding
 from .rules_limits import stands
+from .rules_starts import starts_differ
+from .weight_share import light_weights
 
 #: Ranks, and starts, differ by less than this for no reason that anybody could find (communication buffers: 0.25).
 _DIFFERENCE_BYTES = GIB // 2
@@ -30,9 +33,9 @@ _COSTS = 0.05
 
 def memory_taken_by_others(case: Case) -> tuple[Finding, ...]:
     """Less free memory than an idle card has: by NVML before the start, else by the free memory before loading. Only of
-    a card that was told, or recorded.
+    a card that was told, or recorded; a difference from the start before says it with more certainty.
     """
-    if case.config is None or not case.card_known:
+    if case.config is None or not case.card_known or starts_differ(case):
         return ()
     try:
         gpu = load_gpu(case.config.gpu.name)
@@ -62,6 +65,8 @@ def _by_the_log(case: Case, gpu: GpuSpec) -> tuple[Finding, ...]:
     if _less_free(case):  # that one rank has less is a finding of its own: then it is the others that tell
         least = sorted(case.pools.pre.values(), key=lambda free: free.bytes)[1]
     missing = usual.low - (least.bytes + least.resolution_bytes)
+    if (light := light_weights(case)) is not None:  # what is free again when the pools are sized is not lost to them
+        missing -= light.missing_bytes
     if missing < _DIFFERENCE_BYTES:
         return ()
     seen = (
@@ -81,7 +86,7 @@ def _taken_by_others(
         id="memory-taken-by-others",
         cause=(
             f"{seen}. Other programs{buffers} hold {format_gib(size)}{more}{_as_tokens(tokens)}. The same flags give "
-            "other pools whenever that changes."
+            "other pools whenever that changes; nvidia-smi names who holds it."
         ),
         severity=_severity(share),
         evidence=_begin_lines(case, rank),
@@ -139,7 +144,7 @@ def _less_free(case: Case) -> tuple[Finding, ...]:
             cause=(
                 f"{rank} has {format_gib(least.bytes)} free {when}, {who}: "
                 f"{format_gib(missing)} less, held by something else on that card (a display, another program). "
-                f"All ranks are sized by the least{_as_tokens(tokens)}."
+                f"All ranks are sized by the one with least{_as_tokens(tokens)}."
             ),
             severity=_severity(share),
             evidence=_begin_lines(case, rank) if free is before else _end_lines(case, free),
@@ -194,7 +199,7 @@ def _logged_cell(case: Case) -> float | None:
 
 
 def _as_tokens(tokens: tuple[int, str] | None) -> str:
-    return "" if tokens is None else f", which is about {tokens[0]:,} KV tokens ({tokens[1]})"
+    return "" if tokens is None else f", which costs about {tokens[0]:,} KV tokens ({tokens[1]})"
 
 
 def _share(case: Case, tokens: tuple[int, str] | None) -> float | None:

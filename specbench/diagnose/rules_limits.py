@@ -10,7 +10,8 @@ from ..engines.contract import Line, Notice
 from ..units import counted, format_count
 from ..versions import at_least
 from .case import Case
-from .finding import Finding, Severity
+from .catalogue import Severity
+from .finding import Finding
 
 #: Pools are rounded down to whole pages: less than this many percent are not told as lost.
 _ROUNDING_PERCENT = 1

@@ -6,6 +6,7 @@ status lines are no reason: alone they are only counted.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,20 +17,22 @@ from ..engines.sglang.logs.http_text import refusal
 from ..records.types import RequestTrace
 from ..units import counted, format_count
 from .case import Case
+from .catalogue import FindingId
 from .fault import sourced
 from .finding import Finding, Remedy
-from .rules_shortened import INPUT_KEEPS, REQUEST_KEEPS
+from .rules_limits import context_above_pool
+from .rules_shortened import INPUT_KEEPS, REQUEST_KEEPS, cut_by_pool, truncated
 
 #: The engine's text -> finding. A kind that is not here is no finding about the request's length or the queue.
-_REASONS = {
+_REASONS: dict[str, FindingId] = {
     "input_above_context": "context-overflow",
     "request_above_context": "context-overflow",
     "input_above_pool": "pool-overflow",
     "queue_full": "queue-full",
 }
-_BY_REASON = {
+_BY_REASON: dict[FindingId, tuple[str, ...]] = {
     reason: tuple(kind for kind, known in _REASONS.items() if known == reason)
-    for reason in ("context-overflow", "pool-overflow", "queue-full")
+    for reason in dict.fromkeys(_REASONS.values())
 }
 
 
@@ -61,6 +64,16 @@ def overflow(case: Case) -> tuple[Finding, ...]:
             )
         )
     return tuple(found) or _only_statuses(case)
+
+
+def context_beside_requests(case: Case) -> tuple[Finding, ...]:
+    """A pool below the context; only a notice where requests that met it tell what was lost, and how it is mended."""
+    met = {finding.id for finding in (*overflow(case), *truncated(case), *cut_by_pool(case))}
+    told = not met.isdisjoint(("pool-overflow", "input-truncated", "output-cut-by-pool"))
+    return tuple(
+        dataclasses.replace(finding, severity="notice", remedies=(), lost=None) if told else finding
+        for finding in context_above_pool(case)
+    )
 
 
 def _refused(case: Case, kinds: Sequence[str]) -> list[_Refused]:
@@ -187,7 +200,7 @@ def _only_statuses(case: Case) -> tuple[Finding, ...]:
 
 
 def _counted(
-    finding_id: str,
+    finding_id: FindingId,
     cause: str,
     notices: Sequence[Notice],
     case: Case,

@@ -16,6 +16,7 @@ from . import faults_memory as memory
 from . import faults_outside as outside
 from . import faults_running as running
 from .case import Case
+from .catalogue import FindingId
 from .fault import STOP_ASKED, Fault, until_stopped, while_serving
 from .faults_arguments import refused
 from .finding import Finding
@@ -124,6 +125,7 @@ def _only_consequences(case: Case) -> tuple[Finding, ...]:
 def _silent_end(case: Case) -> tuple[Finding, ...]:
     if case.status not in ("crashed", "refused", "timed_out"):
         return ()
+    ids: dict[str, FindingId] = {"timed_out": "timed-out", "crashed": "ended-silently", "refused": "ended-silently"}
     words = {
         "timed_out": "was ended when its time was up",
         "crashed": "ended, and its log names no error (killed from outside, or out of host memory)",
@@ -132,7 +134,7 @@ def _silent_end(case: Case) -> tuple[Finding, ...]:
     last = case.log.lines_total
     return (
         Finding(
-            id={"timed_out": "timed-out", "crashed": "ended-silently", "refused": "ended-silently"}[case.status],
+            id=ids[case.status],
             cause=f"The server {words[case.status]}; its log has {last:,} lines.",
             severity="fatal",
             evidence=(),

@@ -15,6 +15,7 @@ from ..reading.pools import report
 from ..units import GIB, Quantity, format_count, format_gib
 from .case import Case
 from .finding import Finding
+from .logged_memory import graphs_bytes
 
 #: Starts differ by less than this for no reason that anybody could find.
 _DIFFERENCE_BYTES, _GROWTH = GIB // 2, 0.25
@@ -59,8 +60,8 @@ def graphs_grew(case: Case) -> tuple[Finding, ...]:
     known = [rank for rank in now if rank in then]
     if not known:
         return ()
-    rank = max(known, key=lambda one: _taken(now[one]) - _taken(then[one]))
-    grown, base = _taken(now[rank]) - _taken(then[rank]), _taken(then[rank])
+    rank = max(known, key=lambda one: graphs_bytes(now[one]) - graphs_bytes(then[one]))
+    grown, base = graphs_bytes(now[rank]) - graphs_bytes(then[rank]), graphs_bytes(then[rank])
     if grown < _DIFFERENCE_BYTES or grown < _GROWTH * base:
         return ()
     where = f" on {rank}" if rank else ""
@@ -68,7 +69,7 @@ def graphs_grew(case: Case) -> tuple[Finding, ...]:
         Finding(
             id="graphs-grew",
             cause=(
-                f"CUDA graphs took {format_gib(_taken(now[rank]))}{where}, {format_gib(grown)} more than at the start "
+                f"CUDA graphs took {format_gib(graphs_bytes(now[rank]))}{where}, {format_gib(grown)} more than at the start "
                 f"before in this log ({format_gib(base)}), with the same arguments: that much less is left for "
                 "activations. Compiled kernels that one start loads and the other does not count as graphs too."
             ),
@@ -126,7 +127,3 @@ def _graphs(log: ServerLog) -> dict[str, list[GraphCapture]]:
         if capture.used is not None:
             found.setdefault(capture.rank, []).append(capture)
     return found
-
-
-def _taken(captures: list[GraphCapture]) -> int:
-    return sum(capture.used.bytes for capture in captures if capture.used is not None)

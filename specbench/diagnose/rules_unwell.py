@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..engines.contract import Notice
 from ..units import counted
 from .case import Case
+from .catalogue import FindingId
 from .fault import sourced
 from .finding import Finding, Remedy
 
@@ -74,7 +75,7 @@ def _slow_step(case: Case, notices: Sequence[Notice]) -> tuple[str, tuple[Remedy
 
 
 #: Kind of a notice -> finding, and what it means.
-_UNWELL = (
+_UNWELL: tuple[tuple[str, FindingId, Callable[[Case, Sequence[Notice]], tuple[str, tuple[Remedy, ...]]]], ...] = (
     ("health_check_failed", "health-check-failed", _unhealthy),
     ("memory_leak", "memory-leak", _leaking),
     ("soft_watchdog_timeout", "watchdog-timeout", _slow_step),

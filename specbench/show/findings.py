@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ..diagnose.against import with_siblings
+from ..diagnose.catalogue import title
 from ..diagnose.finding import ORDER, Finding, Ground, Remedy
 from ..engines.contract import Line
 from ..reading.outcome import in_words
@@ -52,12 +53,13 @@ def _finding(finding: Finding, study: Seen, others: Sequence[RunRecord]) -> Show
     parts = [evidence]
     if finding.remedies:
         parts.append(_remedies(finding.remedies, study, others))
-    inner = joined(parts)
+    inner, named = joined(parts), title(finding.id)
     html = (
         f'<section class="finding {escape(finding.severity)}"><h3>'
-        f'<span class="badge">{escape(finding.severity)}</span> {escape(finding.cause)}</h3>{inner.html}</section>'
+        f'<span class="badge">{escape(finding.severity)}</span> {escape(named)} <code>{escape(finding.id)}</code></h3>'
+        f"<p>{escape(finding.cause)}</p>{inner.html}</section>"
     )
-    return Shown(html, f"{finding.id} ({finding.severity}): {finding.cause}\n{inner.text}".rstrip())
+    return Shown(html, f"{named} ({finding.id}, {finding.severity}): {finding.cause}\n{inner.text}".rstrip())
 
 
 def _remedies(remedies: Sequence[Remedy], study: Seen, others: Sequence[RunRecord]) -> Shown:
