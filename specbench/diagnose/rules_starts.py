@@ -69,8 +69,8 @@ def graphs_grew(case: Case) -> tuple[Finding, ...]:
         Finding(
             id="graphs-grew",
             cause=(
-                f"CUDA graphs took {format_gib(graphs_bytes(now[rank]))}{where}, {format_gib(grown)} more than at the start "
-                f"before in this log ({format_gib(base)}), with the same arguments: that much less is left for "
+                f"CUDA graphs took {format_gib(graphs_bytes(now[rank]))}{where}, {format_gib(grown)} more than at the "
+                f"start before in this log ({format_gib(base)}), with the same arguments: that much less is left for "
                 "activations. Compiled kernels that one start loads and the other does not count as graphs too."
             ),
             severity="notice",
