@@ -6,6 +6,7 @@ therefore tried against the working directory first and against the workbook's r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -54,6 +55,22 @@ def resolve(path: str | Path, *, kind: str = "path") -> Path:
             return found
     tried = " and ".join(shortened(candidate.parent) for candidate in dict.fromkeys(candidates))
     raise ConfigError(f"{kind}: {shortened(path)!r} does not exist.\nLooked in {tried}.")
+
+
+def write_whole(target: Path, data: bytes) -> None:
+    """The file appears whole or not at all; what stood there stays when it cannot be written (OSError). What is there
+    and is no file, and a link (/dev/stdout is one), is written into, not replaced."""
+    if target.is_symlink() or (exists(target) and not target.is_file()):
+        target.write_bytes(data)
+        return
+    partial = target.with_name(target.name + ".partial")
+    try:
+        partial.write_bytes(data)
+        partial.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def _refuse_device(found: Path, kind: str) -> None:

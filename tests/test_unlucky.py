@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from specbench.cli import _have_width
+from specbench.cli.options import make_room, write_text
 from specbench.errors import ConfigError
 from specbench.paths import resolve, without_end
 
@@ -44,3 +46,40 @@ def test_a_device_without_end_is_no_log() -> None:
     assert resolve("/dev/null") == Path("/dev/null")
     with Path("/dev/zero").open("rb") as zero, Path("/dev/null").open("rb") as null:
         assert [without_end(one.fileno()) for one in (zero, null)] == [True, False]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was there stays when the disk is full, and no piece of the new one."""
+    target = tmp_path / "report.md"
+    write_text("--report", target, "old")
+
+    def full(file: Path, data: bytes) -> int:
+        file.open("wb").close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "write_bytes", full)
+        with pytest.raises(ConfigError, match=r"\A--report .*report\.md: not written: No space left on device\.\n"):
+            write_text("--report", target, "new")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", "old")]
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="Unix")
+def test_a_device_and_a_link_are_written_into_and_not_replaced(tmp_path: Path) -> None:
+    """/dev/stdout leads to a file where the output of a command goes to one."""
+    file, link, pipe = tmp_path / "out.txt", tmp_path / "stdout", tmp_path / "null"
+    file.write_text("")
+    link.symlink_to(file)
+    pipe.symlink_to("/dev/null")
+    for target in (link, pipe):
+        write_text("--report", target, "text \udce9")
+    assert link.is_symlink()
+    assert pipe.is_symlink()
+    assert file.read_text() == "text ?"
+
+
+def test_a_report_that_cannot_be_there_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path, tmp_path / "file" / "report.md"):
+        with pytest.raises(ConfigError, match=r"\A--report .*\n.+\Z"):
+            make_room("--report", target)

@@ -6,7 +6,6 @@ from outside (names, log text, errors) is escaped: by `show` in tables, by the t
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import SpecbenchError
-from ..paths import TEMPLATES
+from ..paths import TEMPLATES, write_whole
 
 if TYPE_CHECKING:
     from ..show.shown import Shown
@@ -75,16 +74,12 @@ def write_node(notebook: Any, target: Path, page: Page) -> Path:
             f"{target}: the page would have {len(data):,} bytes; at most {MAX_PAGE_BYTES:,}.\n"
             "Fewer runs in one campaign, or fewer figures in the notebook, make it smaller."
         )
-    partial = target.with_name(target.name + ".partial")
     try:
-        partial.write_bytes(data)
-        partial.replace(target)
+        write_whole(target, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise SpecbenchError(
             f"{target.name}: not written: {error.strerror}.\n"
-            f"'specbench report' makes the pages anew when {target.parent} can be written."
+            "Make room, or name a folder that can be written; 'specbench report' makes the pages of a campaign anew."
         ) from None
     return target
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .diagnosis_page import kept
-from .options import JsonOption, StrictOption
+from .options import JsonOption, StrictOption, make_room, write_text
 from .reading_bar import pasted, reading_bar, wanted
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def diagnose(
 
     if pasted(sources):
         typer.echo("Paste the log, then press Ctrl-D (on Windows: Ctrl-Z and Enter).", err=True)
+    if report_file is not None and str(report_file) != "-":
+        make_room("--report", report_file)
     told = told_by(model=model, gpu=gpu, version=engine_version, launch=launch)
     with kept(sources, until_written=html) as files:
         with reading_bar(files) if wanted(files, json_output=json_output) else nullcontext():
@@ -107,7 +109,7 @@ def diagnose(
                 typer.echo(text, nl=False)
                 _exit(found, strict=strict)
                 return
-            report_file.write_text(text, encoding="utf-8")
+            write_text("--report", report_file, text)
         if json_output:
             import json
 
