@@ -19,8 +19,9 @@ from specbench.diagnose.types import Diagnosis
 from specbench.engines.sglang import logs
 from specbench.errors import ConfigError
 from specbench.reading.pace import paces
+from specbench.records import listing
 from specbench.records.record import RunRecord
-from specbench.studies.study import study
+from specbench.studies.study import collect, study
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -106,13 +107,26 @@ def test_in_a_campaign_the_sibling_is_found() -> None:
     (finding,) = low(with_siblings(seen(RECORDS / "h200_dflash-8"), others))
     assert "than in h200_no-speculation-8 without it" in finding.cause
     assert "breaks even at 1.50" in finding.cause  # at 1 client: 22.08 × 1.016 / 14.92
-    text = show.findings(study(RECORDS / "h200_dflash-8"), others).text
-    assert "Speculation with DFLASH does not pay" in text
     # Without graphs it is not the same server, and a server without speculation has nothing to judge.
     tp2 = [RunRecord.open(RECORDS / "h200-tp2_no-speculation-8")]
     assert low(with_siblings(seen(RECORDS / "h200-tp2_nextn-8-no-graphs"), tp2)) == []
     assert low(with_siblings(seen(RECORDS / "h200_no-speculation-4"), others)) == []
     assert low(with_siblings(seen(RECORDS / "h200_dflash-8"), tp2)) == []  # two GPUs
+
+
+def test_a_study_of_a_campaign_is_judged_against_its_sibling_wherever_it_is_shown(tmp_path: Path) -> None:
+    """Alone, with the campaign's others, on its page and in the JSON: the same finding."""
+    for name in ("h200_dflash-8", "h200_no-speculation-8"):
+        shutil.copytree(RECORDS / name, tmp_path / name / "record")
+        listing.begin(tmp_path, name, tmp_path / name, {})
+    alone = study(tmp_path / "h200_dflash-8")
+    (finding,) = low(alone.diagnosis)
+    assert "Speculation with DFLASH does not pay" in finding.cause
+    together = {one.name: one for one in collect(tmp_path).studies}
+    assert low(together["h200_dflash-8"].diagnosis) == [finding]
+    assert low(together["h200_no-speculation-8"].diagnosis) == []
+    assert finding.cause in show.findings(alone).text
+    assert low(study(RECORDS / "h200_dflash-8").diagnosis) == []  # no campaign
 
 
 @pytest.mark.parametrize(

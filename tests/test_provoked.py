@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from specbench.diagnose.against import with_other
 from specbench.diagnose.diagnosis import of_path
+from specbench.diagnose.maintainer import report
+from specbench.diagnose.told import Told
 
 PROVOKED = Path(__file__).parent / "logs" / "sglang" / "provoked"
 
@@ -78,3 +81,111 @@ def test_a_provoked_failure(name: str) -> None:
     assert [word for word in words if word not in fatal[0].cause] == []
     assert tuple(remedy.flags for remedy in fatal[0].remedies) == flags
     assert fatal[0].evidence and found.unread == ()
+
+
+#: log -> how it ended, then its findings with their severity and what the cause says.
+SERVED: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
+    "0.5.16-above-profile": (
+        "started",
+        (("token-limit-not-binding", "notice", "max_total_tokens is 99,999,999, the memory gave 521,476 tokens"),),
+    ),
+    # What is said of a speed: `test_speculation_is_judged_against_the_server_without_it`.
+    "0.5.16-dflash": ("served", (("acceptance-too-low", "notice", "gives 1.00 tokens per verify round"),)),
+    # 50.92 - 20.54 = 30.38 GiB; 4 × 5 = 20 slots
+    "0.5.16-negative": (
+        "served",
+        (
+            ("negative-figures", "notice", "used 20.54 GiB, and by the model's shapes they take 50.92 GiB at least"),
+            ("slots-beyond-use", "notice", "219 slots, of which 4 requests hold 20 (4 × 5)"),
+            ("prefix-cache-hits", "notice", "45% of their input tokens"),  # 448 of 500 and 500
+        ),
+    ),
+    # The card is not told: what an idle one would have is not known.
+    "0.5.16-others": ("served", (("prefix-cache-hits", "notice", "45% of their input tokens"),)),
+    "0.5.16-plain": ("served", ()),
+    "0.5.16-queue": (
+        "served",
+        (
+            ("queue-full", "costly", "4 requests refused with 503, the queue was full: it holds 1"),
+            ("slots-beyond-use", "notice", "198 slots, of which 1 request holds 5 (1 × 5)"),
+            ("queue-with-room", "notice", "1 was asked to run at once: up to 1 waited, as configured"),
+        ),
+    ),
+    # 38.25 + 0.28 = 38.53 GiB, 9.41 + 9.41 = 18.82 GiB, 2.39 GiB / 17 = 143.96 MiB
+    "0.5.16-scratch": (
+        "started",
+        (
+            (
+                "scratch-above-pool",
+                "notice",
+                "takes 38.53 GiB, 2.0 times the KV pool (18.82 GiB) and 15.8 times the state pool (2.44 GiB): (16",
+            ),
+        ),
+    ),
+    # (31.22 + 0.61) GiB × 201 / 222 = 28.82 GiB; 4 × 5 = 20
+    "0.5.16-slots": (
+        "started",
+        (("slots-beyond-use", "notice", "221 slots, of which 4 requests hold 20 (4 × 5)"),),
+    ),
+    # 8,000 - 6 = 7,994
+    "0.5.16-truncate": (
+        "served",
+        (
+            ("input-truncated", "costly", "of 32,768 input tokens the first 7,994 were kept"),
+            ("context-above-pool", "notice", "the KV pool only 8,000, as max_total_tokens asks"),
+            ("prefix-cache-hits", "notice", "25% of their input tokens"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_provoked_server_that_runs(name: str) -> None:
+    outcome, expected = SERVED[name]
+    found = of_path(PROVOKED / f"{name}.log")
+    assert (found.outcome, found.unread) == (outcome, ())
+    assert [(one.id, one.severity) for one in found.findings] == [row[:2] for row in expected]
+    assert [words for one, (*_, words) in zip(found.findings, expected, strict=True) if words not in one.cause] == []
+
+
+def test_every_provoked_log_has_its_row() -> None:
+    assert sorted((*FAILED, *SERVED)) == sorted(file.stem for file in PROVOKED.glob("*.log"))
+
+
+def test_idle_slots_are_told_with_their_size_and_what_they_would_be() -> None:
+    (finding,) = of_path(PROVOKED / "0.5.16-slots.log").findings
+    assert "the other 201: 28.82 GiB, the room of about 472,000 KV tokens" in finding.cause
+    assert [remedy.flags for remedy in finding.remedies] == [
+        "--max-mamba-cache-size 20",
+        "--mamba-full-memory-ratio 0.1",
+    ]
+
+
+def test_memory_of_another_program_where_the_card_is_told() -> None:
+    """139.10 - (108.61 + 0.005) = 30.48 GiB. What came back while the weights loaded was free for the pools."""
+    told = Told(gpu="h200")
+    first = of_path(PROVOKED / "0.5.16-others.log", told=told).findings[0]
+    assert (first.id, first.severity) == ("memory-taken-by-others", "costly")
+    assert "108.61 GiB were free before loading; an idle H200 has 139.10 GiB at least" in first.cause
+    assert "hold 30.48 GiB or more" in first.cause
+    back = of_path(PROVOKED / "0.5.16-negative.log", told=told)
+    assert back.findings[0].id == "negative-figures"
+    assert "memory-taken-by-others" not in [one.id for one in back.findings]
+    assert report(back).concerns == "nobody"
+
+
+def test_a_card_that_is_guessed_by_memory_in_use_says_so() -> None:
+    """A GB10 has 119.6 GiB; 108.61 are less than 95% of them."""
+    found = of_path(PROVOKED / "0.5.16-others.log")
+    (guess,) = [one for one in found.assumptions if one.startswith("GPU assumed")]
+    assert "108.61 GiB of its" in guess and "--gpu NAME tells" in guess
+
+
+def test_speculation_is_judged_against_the_server_without_it() -> None:
+    """97.7 / 62.0 × 1.00 = 1.58 tokens per round."""
+    found = with_other(of_path(PROVOKED / "0.5.16-dflash.log"), PROVOKED / "0.5.16-plain.log")
+    (finding,) = found.findings
+    assert (finding.id, finding.severity, finding.lost) == ("acceptance-too-low", "notice", None)
+    assert "at 4 running requests 97.7 against 62.0 ms (9 and 9 decode lines)" in finding.cause
+    assert "gives 1.00 tokens; it breaks even at 1.58" in finding.cause
+    assert "The weights are random (--load-format dummy)" in finding.cause

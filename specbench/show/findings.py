@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..diagnose.against import with_siblings
 from ..diagnose.catalogue import title
 from ..diagnose.finding import ORDER, Finding, Ground, Remedy
 from ..engines.contract import Line
@@ -30,11 +29,10 @@ _BASES: dict[Ground, str] = {"measured": "this run's free memory", "config": "th
 def findings(study: Seen, others: Iterable[RunRecord] = ()) -> Shown:
     """Causes with their evidence and remedies, then what the log holds and nobody could read.
 
-    `others`: records among which a remedy may have been tried, and one that ran without speculation.
+    `others`: records among which a remedy may have been tried.
     """
     candidates = tuple(others)
-    found = with_siblings(study.diagnosis, candidates).findings
-    parts = [_finding(finding, study, candidates) for finding in found]
+    parts = [_finding(finding, study, candidates) for finding in study.diagnosis.findings]
     if not parts:
         off = sum(row.verdict == "off" for row in study.diagnosis.reconciliation.rows if row.basis == study.basis)
         text = "No finding: nothing was refused, capped or spoiled."

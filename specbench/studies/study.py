@@ -6,13 +6,15 @@ skipped: its executed notebook tells why there is none.
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..configuration.config import RunConfig
 from ..diagnose import diagnosis
+from ..diagnose.against import with_siblings
 from ..diagnose.types import Diagnosis
 from ..errors import RecordError, SpecbenchError
 from ..paths import resolve
@@ -116,7 +118,23 @@ class Collection:
 
 
 def study(path: str | Path) -> Study:
-    """A record folder, or a run folder that holds one. RecordError when there is none, or when it is damaged."""
+    """A record folder, or a run folder that holds one; in a campaign its acceptance is judged against the others of it.
+
+    RecordError when there is none, or when it is damaged.
+    """
+    alone = _alone(path)
+    return _judged(alone, _siblings(alone))
+
+
+def _judged(study: Study, others: Iterable[RunRecord]) -> Study:
+    """Whether its speculation pays, where one of the others ran without; a damaged one tells nothing."""
+    try:
+        return dataclasses.replace(study, diagnosis=with_siblings(study.diagnosis, others))
+    except RecordError:
+        return study
+
+
+def _alone(path: str | Path) -> Study:
     asked = resolve(path, kind="record")
     record = RunRecord.open(asked)
     folder = asked.parent if asked.name == RECORD else asked
@@ -138,7 +156,7 @@ def collect(path: str | Path) -> Collection:
     entries: list[Study | Missing] = []
     for folder in run_folders(root):
         try:
-            entries.append(study(folder))
+            entries.append(_alone(folder))
         except SpecbenchError as error:  # of a damaged record also what its values are refused with
             if is_run(folder):
                 entries.append(Missing(name=folder.name, folder=folder, error=why_missing(folder) or str(error)))
@@ -147,6 +165,8 @@ def collect(path: str | Path) -> Collection:
         raise RecordError(f"{root}: no record in it.\nExpected a folder of runs, as 'specbench run' leaves it.")
     if known is None:
         return Collection(folder=root, entries=tuple(entries))
+    records = [entry.record for entry in entries if isinstance(entry, Study)]
+    entries = [_judged(entry, records) if isinstance(entry, Study) else entry for entry in entries]
     return Collection(folder=root, entries=tuple(entries), waiting=known.waiting, skipped=known.skipped)
 
 
@@ -161,14 +181,16 @@ def is_run(folder: Path) -> bool:
 
 def siblings(study: Seen) -> tuple[RunRecord, ...]:
     """The other records of the campaign that a run belongs to. Empty for what lies outside a campaign."""
-    if study.folder is None:
-        return ()
-    root = study.folder.parent
-    if read(root) is None:
-        return ()
-    return tuple(
-        record for folder in run_folders(root) if folder != study.folder and (record := _record(folder)) is not None
-    )
+    return tuple(_siblings(study))
+
+
+def _siblings(study: Seen) -> Iterator[RunRecord]:
+    """Each is opened only when it is asked for."""
+    if study.folder is None or read(study.folder.parent) is None:
+        return
+    for folder in run_folders(study.folder.parent):
+        if folder != study.folder and (record := _record(folder)) is not None:
+            yield record
 
 
 def why_missing(folder: Path) -> str | None:
