@@ -214,14 +214,16 @@ def test_the_collection_keeps_the_campaigns_order_and_the_failure(result: Campai
     ] == [("lost", True)]
 
 
-def test_report_rebuilds_pages_and_leaves_records_alone(result: CampaignResult) -> None:
-    record = result.points[0].folder / "record"
+def test_report_rebuilds_pages_and_leaves_records_alone(result: CampaignResult, tmp_path: Path) -> None:
+    folder = tmp_path / "little"
+    run = shutil.copytree(result.points[0].folder, folder / result.points[0].name)
+    record = run / "record"
     before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in record.iterdir()}
-    (result.folder / "index.html").unlink()
-    done = CliRunner().invoke(app, ["report", str(result.folder), "--json"])
+    (run / "index.html").unlink()
+    done = CliRunner().invoke(app, ["report", str(folder), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["problems"] == []
-    assert (result.folder / "index.html").is_file()
+    assert (folder / "index.html").is_file() and (run / "index.html").is_file()
     assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in record.iterdir()} == before
 
 
@@ -240,7 +242,8 @@ def test_report_never_writes_into_a_record() -> None:
     assert sorted((ROOT / "tests" / "records").rglob("*")) == before
 
 
-def test_exit_codes_of_run(tmp_path: Path) -> None:
+def test_exit_codes_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "build", lambda root, *_, **__: (root / "index.html", ()))  # its pages decide no code
     params = str(ROOT / "params" / "recordings" / "0512_dflash_r8.yaml")
     arguments = ["run", params, "--set", "engine.replay_speed=instant", "--out", str(tmp_path / "out"), "--json"]
     refused = CliRunner().invoke(app, arguments)

@@ -9,14 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from .command_line import specbench
+
 ROOT = Path(__file__).parent.parent
-
-
-def specbench(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "specbench", *arguments], cwd=ROOT, input=stdin, capture_output=True, check=False
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_predict_json_has_the_promised_form_and_the_storys_figures():

@@ -9,20 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from .command_line import specbench
+
 ROOT = Path(__file__).parent.parent
 STORY = ROOT / "params" / "story"
 
 
 def predict(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "specbench", "predict", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=60,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "120"},
-    )
+    return specbench("predict", *arguments, columns=120)
 
 
 @pytest.mark.parametrize(
