@@ -165,7 +165,7 @@ DIAGNOSED |= {
             "mamba_full_memory_ratio": 10.0,
             "max_mamba_cache_size": 360,
         },
-        ("refused-weights",),
+        ("refused-no-memory",),
     ),
 }
 

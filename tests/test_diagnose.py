@@ -94,7 +94,7 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "var_nobuffer_r4": ("served", ("capped-by-state-slots",)),
     "var_nobuffer_r4_badargs": ("refused", ("refused-arguments",)),
     "var_noradix_r4": ("served", ()),
-    "var_noradix_r8": ("refused", ("refused-weights",)),
+    "var_noradix_r8": ("refused", ("refused-no-memory",)),
     "var_ratio09_r4": ("served", ("capped-by-state-slots",)),
 }
 

@@ -78,7 +78,7 @@ STARTS: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
         ("ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.508124. Raise "
         "--mem-fraction-static above 0.393 (minimum viable = 1 - available/pre = 0.3924). If using speculative decoding, draft weights are now counted."),
         # 0.508124 - 0.3924 = 0.1157; of the 94.23 GiB that were free 10.90
-        "refused-weights", "pools",
+        "refused-no-memory", "pools",
         ("It is not the weights: they take 0.3924", "0.508124 - 0.3924 = 0.1157 × 94.23 GiB = 10.90 GiB", "blames the weights"), (),
     ),
     (

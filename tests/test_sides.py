@@ -129,7 +129,7 @@ def test_a_draft_that_shares_the_targets_embeddings_is_told() -> None:
     seen = found("nextn_r4_full")
     back = seen.of("given_back").log
     assert back.value / GIB == pytest.approx(17.24 + 0.13 - 12.77, abs=0.001)
-    assert back.source == "log line 34: 12.77 GiB free, line 44: 17.37 GiB before its graphs"
+    assert back.source == "between log lines 34 and 44: 12.77 GiB free, then 17.37 GiB"
     rest = seen.of("context_and_unexplained").nvml
     assert rest.value / GIB == pytest.approx(0.72, abs=0.005)  # a DFLASH server of this card: 0.92
     assert rest.source.endswith(
@@ -160,7 +160,7 @@ def test_where_communication_is_not_logged_it_is_not_taken_for_nothing() -> None
 def test_without_graphs_the_summary_tells_what_was_given_back() -> None:
     back = found("q35b_nextn_r16").of("given_back").log
     assert back.value / GIB == pytest.approx(18.99 - 17.32, abs=0.001)
-    assert back.source == "log line 36: 17.32 GiB free, line 45: 18.99 GiB"
+    assert back.source == "between log lines 36 and 45: 17.32 GiB free, then 18.99 GiB"
 
 
 @pytest.mark.parametrize("name", ["dflash_r8", "0512_dflash_r4", "nospec_r8", "ngram_r8"])

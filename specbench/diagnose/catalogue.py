@@ -115,8 +115,7 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
     "port-in-use": Kind("The port is taken", "Another process listens where the server was told to listen.", "fatal"),
     "refused-weights": Kind(
         "The weights leave no room for pools",
-        "After the weights, and the state slots and the scratch that were taken first, nothing of the static fraction "
-        "is left. Which of them took it is in the cause: the engine's text blames the weights alone.",
+        "Loading took more than the static fraction allows, whatever pool the engine's text names.",
         "fatal",
         _ALL,
     ),
@@ -128,7 +127,8 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
     ),
     "refused-no-memory": Kind(
         "Nothing is left for the KV pool",
-        "Weights, state and speculative scratch took all of the static fraction, or all but a few tokens.",
+        "Weights, state slots and speculative scratch took all of the static fraction, or all but a few tokens. Which "
+        "of them is in the cause: the engine's text may blame the weights alone.",
         "fatal",
         _ALL,
     ),

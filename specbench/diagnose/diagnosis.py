@@ -177,6 +177,7 @@ def of_record(record: RunRecord) -> Diagnosis:
         marked=marks(record),
         assumptions=(f"the free memory that the engine read is not known from NVML: {read}",) if unread else (),
     )
+    accounts = ledgers_of_record(case, sampled)
     seen = sides(
         case.budget,
         pools,
@@ -185,12 +186,13 @@ def of_record(record: RunRecord) -> Diagnosis:
         sampled,
         communication=expected_communication(record.config) if "config" in case.budgets else None,
         inits=distributed_init(record, log, sampled),
+        ledgers=accounts,
     )
     return dataclasses.replace(
         found,
         sides=seen,
         emulation=_emulated(case, record.env.get("emulation")),
-        ledgers=ledgers_of_record(case, sampled),
+        ledgers=accounts,
     )
 
 

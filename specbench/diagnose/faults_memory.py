@@ -134,7 +134,7 @@ def weights(case: Case, failure: Failure) -> Fault:
     if (heavy := _too_heavy(case, failure)) is not None:
         return heavy
     return Fault(
-        id="refused-weights",
+        id="refused-weights" if _heavier(failure) else "refused-no-memory",
         cause=(
             f"Weights, state slots and speculative scratch leave nothing for KV.{_not_the_weights(case, failure)}"
             f"{_fixed_slots(case)}{_scratch(case)}{_predicted(case)} The engine blames the weights, and proposes a "
@@ -146,13 +146,19 @@ def weights(case: Case, failure: Failure) -> Fault:
     )
 
 
+def _heavier(failure: Failure) -> bool:
+    """Whether by the text's own figures the weights alone are more than the fraction."""
+    fraction, minimum = failure.values.get("mem_fraction_static"), failure.values.get("minimum")
+    return isinstance(fraction, float) and isinstance(minimum, float) and fraction <= minimum
+
+
 def _not_the_weights(case: Case, failure: Failure) -> str:
     """The text's own figures: 1 - available/pre is the share that the weights take."""
     fraction, minimum = failure.values.get("mem_fraction_static"), failure.values.get("minimum")
     if not isinstance(fraction, float) or not isinstance(minimum, float):
         return ""
     pre = max((quantity.bytes for quantity in case.pools.pre.values()), default=None)
-    if fraction <= minimum:
+    if _heavier(failure):
         return f" The weights take {minimum:.4f} of the free memory, more than the fraction {fraction:g} allows."
     left = "" if pre is None else f" × {format_gib(pre)} = {format_gib(round((fraction - minimum) * pre))}"
     return (

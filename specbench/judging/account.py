@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..engines.contract import PoolReport, ServerLog
 from ..reading.pools import distributed_inits
 from ..terms import Role, Term
-from ..units import Quantity
+from ..units import Quantity, format_gib
 from ..versions import version_key
 from .chain import Event, Point, Taken
 from .ledger import LABELS, POOLS, Card, Entry, Ledger, Name, Stretch, TotalOf, added, less
@@ -178,7 +178,11 @@ class Account:
             one for one in self._stretches() if not (one.named or one.fails) and -one.rest.bytes >= _CAME_BACK_BYTES
         ]
         if back:
-            words = "; ".join(self._between(one.first_line, one.last_line) for one in back)
+            words = "; ".join(
+                f"{self._between(one.first_line, one.last_line)}: {format_gib(one.before.bytes)} free, then "
+                f"{format_gib(one.after.bytes)}"
+                for one in back
+            )
             yield _entry("given_back", "target", added(one.rest for one in back), back[-1].last_line, words)
 
     def _until_failure(self) -> Iterator[Entry]:

@@ -25,6 +25,7 @@ from ..reading.rank_gpus import Cards
 from ..records.types import GpuSample
 from ..terms import TERMS, Limit, Role, Term
 from ..units import GIB, Interval, Quantity, format_gib
+from .ledger import Ledger
 from .reconcile import observed_term
 
 Total = Literal[
@@ -52,8 +53,6 @@ TOTALS: dict[Total, str] = {
     "context_and_unexplained": "in use when ready, above the baseline, neither communication nor in a term: CUDA "
     "context, workspaces, the rest",
 }
-#: Between two figures of free memory something is always taken; more free than this is memory that came back.
-_CAME_BACK_BYTES = GIB // 10
 _INFO = "/server_info"
 _STOPPED = frozenset({"stop", "steady_end", "killed", "after"})
 _POOLS: tuple[Term, ...] = tuple(term for term in TERMS if term not in ("slack", "unexplained"))
@@ -111,11 +110,13 @@ def sides(
     *,
     communication: Communication | None = None,
     inits: Mapping[str, Init] | None = None,
+    ledgers: Sequence[Ledger] = (),
 ) -> Sides:
     """`budget`: on the better basis. /server_info answers for the first rank. `communication`: what the GPU table has
     of the card that is there, which no measurement of a start replaces. `inits`: the distributed init of each rank by
-    NVML, where that is known."""
+    NVML, where that is known. `ledgers`: of its ranks; without them nothing is known to have been given back."""
     told = None if info is None else read(info)
+    by_rank = {ledger.rank: ledger for ledger in ledgers}
     rows: list[Side] = []
     for rank in ranks_of(report):
         mine = {pools.role: pools for pools in report.ranks if pools.rank == rank}
@@ -127,7 +128,7 @@ def sides(
             *taken,
             *_free(budget, report, rank),
             *terms,
-            *_totals(rank, log, [*taken, *terms], card, answers),
+            *_totals(log, [*taken, *terms], card, answers, rank, by_rank.get(rank)),
         ]
     rows += _limits(budget, report, log, told)
     return Sides(rows=tuple(rows), deciding=_deciding(report), not_sampled=cards.missing)
@@ -267,11 +268,12 @@ def _limits(budget: MemoryBudget | None, report: PoolReport, log: ServerLog, tol
 
 
 def _totals(
-    rank: str,
     log: ServerLog,
     taken: Sequence[Side],
     card: Sequence[GpuSample] | None,
     told: ServerInfo | None,
+    rank: str,
+    ledger: Ledger | None,
 ) -> Iterator[Side]:
     """`taken`: communication, where it is logged, and the terms."""
     before = next((sample for sample in card or () if sample.phase == "before"), None)
@@ -309,7 +311,7 @@ def _totals(
     yield _side("peak", rank, "bytes", None, None, None, seen(most, f"{len(serving)} samples until the stop"))
     known = [row.log for row in taken]
     if all(one is not None for one in known):
-        back = _given_back(log, rank)
+        back = _given_back(ledger)
         if back is not None:
             yield _side("given_back", rank, "bytes", None, back, None, None)
         named = sum(one.value for one in known if one is not None) - (back.value if back is not None else 0)
@@ -324,29 +326,17 @@ def _totals(
         yield _side("context_and_unexplained", rank, "bytes", None, None, None, rest)
 
 
-def _given_back(log: ServerLog, rank: str) -> Told | None:
-    """What is free again between the last pool and the next figure. SGLang's multi-token heads load an embedding and a
-    head of their own, which the log counts as theirs, and free them for the target's (set_embed_and_head)."""
-    last = max((end for end in log.pool_ends if end.rank == rank), key=lambda end: end.line, default=None)
-    if last is None:
+def _given_back(ledger: Ledger | None) -> Told | None:
+    """What is free again after the last pool, as the rank's ledger has it. SGLang's multi-token heads load an embedding
+    and a head of their own, which the log counts as theirs, and free them for the target's (set_embed_and_head)."""
+    entry = None if ledger is None else next((one for one in ledger.entries if one.term == "given_back"), None)
+    if entry is None or entry.size is None:
         return None
-    captured = " before its graphs"
-    later: list[tuple[int, Quantity, str]] = [
-        (graph.line, Quantity(graph.available.bytes + graph.used.bytes, 2 * graph.available.resolution_bytes), captured)
-        for graph in log.graphs
-        if graph.rank == rank and graph.line > last.line and graph.available is not None and graph.used is not None
-    ]
-    later += [(row.line, row.available, "") for row in log.resolved if row.rank == rank and row.available is not None]
-    after = min((found for found in later if found[0] > last.line), key=lambda found: found[0], default=None)
-    if after is None or after[1].bytes - last.available.bytes < _CAME_BACK_BYTES:
-        return None
-    line, free, how = after
     return Told(
-        value=free.bytes - last.available.bytes,
-        tolerance=free.resolution_bytes + last.available.resolution_bytes,
-        source=f"log line {last.line}: {format_gib(last.available.bytes)} free, line {line}: "
-        f"{format_gib(free.bytes)}{how}",
-        place=_line(last.line),
+        value=-entry.size.bytes,
+        tolerance=entry.size.resolution_bytes,
+        source=entry.source,
+        place=_line(entry.line),
     )
 
 
