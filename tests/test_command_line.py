@@ -56,10 +56,11 @@ def test_a_value_of_another_type_names_the_flag() -> None:
 #: tensor-parallel size and version -> share. On two cards 0.75 × 93.503 GiB of 138.2132, with 0.5.12 of 138.2796: of
 #: the larger card as its offsets were measured, of the smaller one with the 0.003 GiB of cards that were not.
 PASSED = {
-    (1, "0.5.12"): 0.50814012,
-    (1, "0.5.16"): 0.50814012,
-    (2, "0.5.12"): 0.50714097,
-    (2, "0.5.16"): 0.50738461,
+    (1, "0.5.12", 0.75): 0.50814012,
+    (1, "0.5.16", 0.75): 0.50814012,
+    (2, "0.5.12", 0.75): 0.50714097,
+    (2, "0.5.16", 0.75): 0.50738461,
+    (1, "0.5.12", 0.89): 0.60299294,  # 0.89 × 94.3065 / 139.1937
 }
 
 
@@ -78,7 +79,7 @@ def test_a_recorded_configuration_writes_a_command_line_that_reads_back_equal(fo
     # The command passes the share of the card that is there: 0.75 of an RTX PRO 6000 is 70.7299 of 139.1937 GiB.
     passed = config
     if config.gpu.emulate:
-        share = PASSED[config.parallel.tp_size, config.engine.version]
+        share = PASSED[config.parallel.tp_size, config.engine.version, config.memory.mem_fraction_static]
         passed = config.replace({"memory.mem_fraction_static": share})
     assert again == passed
     assert found["engine"]["args"] == dict(config.engine.args)

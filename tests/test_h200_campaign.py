@@ -159,8 +159,10 @@ def test_what_is_found_about_them() -> None:
         "1 request refused, too long for the context length: 32,705 input + 64 output = 32,769 tokens against 32,768.",
         "1 request refused, too long for the KV pool: 19,994 input tokens, which must be fewer than 19,994.",
         (
-            "The context is 32,768 tokens, the KV pool only 20,000: inputs must be shorter than 19,994 tokens, and "
-            "outputs end early without a warning."
+            # 19,934 + 64 = 19,998 was answered whole
+            "The context is 32,768 tokens, the KV pool only 20,000, as max_total_tokens asks: inputs must be shorter "
+            "than 19,994 tokens, and outputs end early without a warning once a request has 19,998 tokens, input and "
+            "output together."
         ),
     ]
 

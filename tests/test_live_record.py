@@ -28,7 +28,7 @@ RECORDS = Path(__file__).parent / "live" / "records"
 def test_every_line_of_the_newest_log_is_read(name: str) -> None:
     log = logs.read(RunRecord.open(RECORDS / name).log_path)
     assert log.unread == () and log.failures == ()
-    assert log.version_range == ("0.5.23", None)
+    assert log.version_range == ("0.5.23", "0.5.23")  # by the names of its arguments
     assert [(pool.role, pool.tokens) for pool in log.kv_pools] == [("target", 16384), ("draft", 16384)]
     assert log.ready_line is not None
 

@@ -137,7 +137,7 @@ def test_a_context_above_the_pool_names_the_longest_request():
     found = only(case("qwen38-27b-2x3090-slot-table", arguments={"context_length": 262144}), "context-above-pool")
     assert found.cause == (
         "The context is 262,144 tokens, the KV pool only 206,635: inputs must be shorter than 206,629 tokens, and "
-        "outputs end early without a warning once a request has 206,634 tokens, input and output together."
+        "outputs end early without a warning once a request has 206,633 tokens, input and output together."
     )
     assert found.severity == "costly"
     assert found.lost == pytest.approx(0.2118, abs=5e-5)
@@ -156,7 +156,7 @@ def test_a_context_is_known_from_what_was_asked():
     found = only(paste(line, arguments={"context_length": 131072}), "context-above-pool")
     assert found.cause == (
         "The context is 131,072 tokens, the KV pool only 91,867: outputs end early without a warning once a request "
-        "has 91,866 tokens, input and output together."
+        "has 91,865 tokens, input and output together."
     )
     assert [shown.line for shown in found.evidence] == [1]
     assert ids(paste(line, arguments={"context_length": 91867})) == []

@@ -7,6 +7,7 @@ order of what they cost: fatal, costly, notice.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -339,20 +340,18 @@ def _diagnosis(
 
 
 def _under_way(log: ServerLog) -> int | None:
-    """Requests that a bare log sees: running in a decode line, or begun when the server was ready. The prefill of one
-    token is its own health check's.
+    """Requests that a bare log sees: running in a decode line; else begun when the server was ready, and gone when the
+    next ones began: a prompt that is under way is no answer. The prefill of one token is its own health check's.
     """
     running = max((count for count in log.decode.get("running_requests", ()) if count), default=0)
-    columns = (log.prefill.get(name, ()) for name in ("line", "new_requests", "new_tokens"))
-    begun = max(
-        (
-            new
-            for line, new, tokens in zip(*columns, strict=True)
-            if log.ready_line is not None and line > log.ready_line and new and tokens and tokens > 1
-        ),
-        default=0,
-    )
-    return max(running, begun) or None
+    columns = (log.prefill.get(name, ()) for name in ("line", "new_requests", "new_tokens", "running_requests"))
+    begun = [
+        (new, already)
+        for line, new, tokens, already in zip(*columns, strict=True)
+        if log.ready_line is not None and line > log.ready_line and new and tokens and tokens > 1
+    ]
+    ended = (new for (new, _), (_, already) in itertools.pairwise(begun) if already == 0)
+    return max(running, *ended, 0) or None
 
 
 def _status(log: ServerLog) -> Status | None:

@@ -135,7 +135,7 @@ def context_above_pool(case: Case) -> tuple[Finding, ...]:
             cause=(
                 f"The context is {context:,} tokens{default}, the KV pool only "
                 f"{tokens:,}{_by_hand(case, tokens)}: {shorter}outputs end early without a warning once a request "
-                f"has {tokens - 1:,} tokens, input and output together."
+                f"has {_longest(tokens):,} tokens, input and output together."
             ),
             severity=_severity(case, tokens, asked is not None or not told),
             evidence=evidence or case.pool_lines()[-1:],
@@ -150,7 +150,14 @@ def _lost(case: Case, tokens: int, context: int) -> float:
     if not case.requests:
         return 1 - tokens / context
     lengths = [request.input_tokens + request.max_new_tokens for request in case.requests]
-    return sum(tokens <= length <= context for length in lengths) / len(lengths)
+    return sum(_longest(tokens) < length <= context for length in lengths) / len(lengths)
+
+
+def _longest(tokens: int) -> int:
+    """Input and output of a request at most, of a pool smaller than the context: its output is cut to
+    max_req_len - input - 1, with max_req_len one less than the pool (SGLang: scheduler.py, tp_worker.py).
+    """
+    return tokens - 2
 
 
 def _by_hand(case: Case, tokens: int) -> str:
@@ -160,7 +167,7 @@ def _by_hand(case: Case, tokens: int) -> str:
 def _severity(case: Case, tokens: int, asked: bool) -> Severity:
     """Nothing is lost where nobody asked for so long a context, and nothing so long was sent."""
     longest = max((request.input_tokens + request.max_new_tokens for request in case.requests), default=0)
-    return "costly" if asked or longest >= tokens else "notice"
+    return "costly" if asked or longest > _longest(tokens) else "notice"
 
 
 def token_limit(case: Case) -> tuple[Finding, ...]:
