@@ -13,7 +13,7 @@ from specbench.diagnose.diagnosis import of_logs, of_paths
 from specbench.diagnose.document import to_document
 from specbench.engines.contract import ServerLog
 from specbench.engines.sglang import logs
-from specbench.errors import ConfigError, RecordError
+from specbench.errors import ConfigError, LogFormatError, RecordError
 from specbench.paths import short_names
 
 RECORDS = Path(__file__).parent / "records"
@@ -123,6 +123,47 @@ def test_files_of_two_servers_are_doubted() -> None:
     assert any("a.log, b.log: each became ready" in said for said in log.assumptions)
     assert any("b.log: other server arguments than a.log (max_running_requests)" in said for said in log.assumptions)
     assert (log.server_args or {})["max_running_requests"] == 8
+
+
+def test_files_of_two_servers_are_refused_not_mixed() -> None:
+    """Both say that they are node 0, with other arguments: pools of one would be explained by flags of the other."""
+    one, other = (RECORDS / name / "server.log" for name in ("oom_r8", "h200_story-8"))
+    said = (
+        r"\Aoom\.log, s8\.log: of two servers, or of two starts: their arguments differ \(disable_overlap_.+\)\.\nGive"
+    )
+    with pytest.raises(LogFormatError, match=said):
+        of_logs({"s8.log": io.BytesIO(other.read_bytes()), "oom.log": io.BytesIO(one.read_bytes())})
+
+
+ARGUMENTS = "[2026-05-20 10:11:{second}] server_args=ServerArgs(model_path='m', port={port}, node_rank={node})"
+
+
+def started(*lines: str) -> ServerLog:
+    return logs.read(io.BytesIO("\n".join((*lines, "")).encode()), "server.log")
+
+
+def test_which_start_of_a_log_counts_is_said() -> None:
+    """A crash loop, a container that restarts, a file that is appended to."""
+    first, last = (ARGUMENTS.format(second=second, port=1, node=0) for second in (12, 40))
+    failed = "[2026-05-20 10:11:13] Scheduler hit an exception: Traceback (most recent call last):\nValueError: x"
+    said = "the log has {} server_args lines, of several starts: the one from line {} counts{}"
+    assert started(first, failed).assumptions == ()
+    assert started(first, failed, last, failed).assumptions == (said.format(2, 4, ""),)
+    assert started(*[first, failed] * 10).assumptions == (said.format(10, 28, ""),)
+    left_out = "; the last, from line 7, led to nothing and is left out"
+    assert started(*[first, failed] * 2, last).assumptions == (said.format(3, 4, left_out),)
+
+
+def test_of_one_node_the_last_arguments_count_and_of_several_the_first() -> None:
+    """Somebody stopped a start at once and tried other flags; two nodes print theirs at one start."""
+    first, again = (ARGUMENTS.format(second=12, port=port, node=0) for port in (1, 2))
+    other = ARGUMENTS.format(second=12, port=2, node=1)
+    assert ((log := started(first, again)).server_args or {})["port"] == 2
+    (said,) = log.assumptions
+    assert said.startswith("line 1 has other server arguments than line 2 (port): the latter count; if two servers")
+    assert ((log := started(first, other)).server_args or {})["port"] == 1
+    assert log.assumptions == ()
+    assert started(first, first).assumptions == ()
 
 
 def test_the_document_names_file_and_line() -> None:

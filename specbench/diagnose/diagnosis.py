@@ -241,6 +241,8 @@ def of_logs(sources: Mapping[str, Path | BinaryIO], *, told: Told | None = None)
 def _of_bare(log: ServerLog, label: str, source: str, told: Told, size: int | None = None) -> Diagnosis:
     if not logs.recognised(log):
         raise LogFormatError(refusal(label, log, size))
+    if log.two_servers:
+        raise LogFormatError(f"{log.two_servers}.\nGive the log of one alone; several are read as one server.")
     against = tuple(contradictions(log, told))
     log = with_arguments(log, told)
     pools = report(log)

@@ -181,7 +181,8 @@ class ServerLog:
     #: (file, physical line) by line number. Empty: one file, whose physical lines the numbers are.
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     beginning: bytes = field(default=b"", repr=False)  # at most 64 KiB, as they came: what it is when nothing is known
-    assumptions: tuple[str, ...] = ()  # how several files were put together, in sentences
+    assumptions: tuple[str, ...] = ()  # how several files were put together, which start counts, in sentences
+    two_servers: str = ""  # files whose figures do not belong together, and by what; "": nothing shows it
     beside: Beside = field(default_factory=Beside)
     version_from: tuple[str, ...] = ()  # what the version is known from, beside a text that names it, in sentences
     previous: ServerLog | None = None  # the start before this one in the same log, when that had got as far as loading

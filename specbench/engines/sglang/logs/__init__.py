@@ -245,6 +245,7 @@ class _Understanding:
             places=found.places,
             beginning=found.beginning,
             assumptions=found.assumptions,
+            two_servers=found.two_servers,
             beside=beside(clean(found.beginning)),
             version_from=tuple(self._of_release()),
         )

@@ -21,6 +21,7 @@ MOST_ALIKE = 4096
 _ALIKE_BYTES = 10
 
 _ARGUMENTS = re.compile(rb"\](?= server_args=[A-Za-z{])")
+_NODE = re.compile(rb"['\"]?\bnode_rank['\"]?[=:] ?(\d{1,6})\b")
 #: Beginnings of messages: a start that got beyond its arguments; one that became ready or failed.
 _LOADED = (b"Load weight", b"Mamba Cache", b"KV Cache", b"Memory pool", b"max_total_num_tokens=", b"Capture ")
 _OUTCOME = re.compile(rb"The server is fired up|\w{1,40} hit an exception|Traceback|[\w.]{1,100}(?:Error|Exception)\b")
@@ -41,6 +42,7 @@ class Start:
     batches: BatchReader = field(default_factory=BatchReader)
     seen: Counter[bytes] = field(default_factory=Counter)  # by the first bytes of the message
     arguments: Hit | None = None
+    earlier: Hit | None = None  # arguments of the same node before them: an attempt that led to nothing, or two servers
     has_loaded: bool = False  # it got beyond its arguments
     has_outcome: bool = False  # ready, failed, or serving
     news: int = 0  # index of the first hit after the last sign of loading or of an outcome
@@ -54,7 +56,7 @@ class Start:
         for hit in hits(part, found):
             raw = hit.raw
             if raw.startswith(b"server_args="):
-                self.arguments = self.arguments or hit
+                self._take_arguments(hit)
                 continue
             beginning = raw[:_ALIKE_BYTES]
             self.seen[beginning] += 1
@@ -68,10 +70,22 @@ class Start:
                 self.news = len(self.hits)
         self.has_outcome = self.has_outcome or self.batches.decode.seen > 0 or self.batches.prefill.seen > 0
 
+    def _take_arguments(self, hit: Hit) -> None:
+        """Of several nodes those of the first; of one node the last."""
+        if self.arguments is None:
+            self.arguments = hit
+        elif _node(self.arguments) == _node(hit):
+            self.arguments, self.earlier = hit, self.arguments
+
     def successor(self) -> Start:
         """The start after this one, with what it said before its arguments."""
         early = [hit for hit in self.hits[self.news :] if hit.raw.startswith(_BEFORE_ARGUMENTS)]
         return Start(hits=early)
+
+
+def _node(arguments: Hit) -> bytes:
+    found = _NODE.search(arguments.raw)
+    return found[1] if found else b"0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,8 @@ class Raw:
     lines: int
     version: str | None
     beginning: bytes  # at most 64 KiB
+    several: bool  # one start at least came after another that had got as far as loading
+    later: Hit | None  # arguments of the last start, when it led to nothing and one before it counts
     previous: Start | None = None  # the start before it, as far as it got beyond its arguments
 
 
@@ -91,7 +107,7 @@ def collect(source: Source) -> Raw:
     current = Start()
     told: Start | None = None  # the last start before it that had an outcome
     before: tuple[Start, ...] = ()  # the last two before it that had got as far as loading
-    starts = 0
+    starts, several = 0, False
     last, is_first = Block(b"", 0, 0), True
     version: str | None = None
     beginning = b""
@@ -105,7 +121,7 @@ def collect(source: Source) -> Raw:
             if begins and current.has_loaded:
                 told = current if current.has_outcome else told
                 before = (*before[-1:], current)
-                current = current.successor()
+                current, several = current.successor(), True
             starts += begins
             if part is not None:
                 current.take(part)
@@ -113,7 +129,8 @@ def collect(source: Source) -> Raw:
     lines = last.line_of(len(last.text)) - last.text.endswith(b"\n")
     chosen = current if told is None or current.has_outcome else told
     previous = next((start for start in reversed(before) if start is not chosen), None)
-    return Raw(chosen, max(starts, 1), lines, version, beginning, previous)
+    later = None if chosen is current else current.arguments
+    return Raw(chosen, max(starts, 1), lines, version, beginning, several, later, previous)
 
 
 def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:

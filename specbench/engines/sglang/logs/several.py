@@ -47,6 +47,7 @@ class Found:
     beginning: bytes
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # see `contract.ServerLog`
     assumptions: tuple[str, ...] = ()
+    two_servers: str = ""  # see `contract.ServerLog`
 
 
 def alone(raw: Raw) -> Found:
@@ -59,6 +60,7 @@ def alone(raw: Raw) -> Found:
         lines=raw.lines,
         version=raw.version,
         beginning=raw.beginning,
+        assumptions=tuple(_of_starts(raw)),
     )
 
 
@@ -67,7 +69,8 @@ def together(raws: Mapping[str, Raw]) -> Found:
     if len(raws) == 1:
         return alone(next(iter(raws.values())))
     files = sorted((_File(name, raw) for name, raw in raws.items()), key=_File.order)
-    said = [*_name_ranks(files), *_doubts(files)]
+    starts = (f"{file.name}: {said}" for file in files for said in _of_starts(file.raw))
+    said = [*_name_ranks(files), *_doubts(files), *starts]
     timeline = sorted(
         (time, index, line) for index, file in enumerate(files) for line, time in file.times()
     )  # a file's times never go back, so its lines keep their order
@@ -86,7 +89,24 @@ def together(raws: Mapping[str, Raw]) -> Found:
         beginning=b"\n".join(file.raw.beginning for file in files),
         places={number: (files[index].name, line) for (index, line), number in numbers.items()},
         assumptions=tuple(said),
+        two_servers=_two_servers(files),
     )
+
+
+def _of_starts(raw: Raw) -> Iterator[str]:
+    """Which start of a file counts, when it holds several; sentences."""
+    chosen, earlier = raw.start.arguments, raw.start.earlier
+    begins = "the first line" if chosen is None else f"line {chosen.line:,}"
+    if raw.several:
+        left = "" if raw.later is None else f"; the last, from line {raw.later.line:,}, led to nothing and is left out"
+        yield f"the log has {raw.starts:,} server_args lines, of several starts: the one from {begins} counts{left}"
+    if chosen is None or earlier is None:
+        return
+    if names := _differing(arguments_of(earlier) or {}, arguments_of(chosen) or {}, _OWN - {"port"}):
+        yield (
+            f"line {earlier.line:,} has other server arguments than line {chosen.line:,} ({names}): the latter count; "
+            "if two servers wrote this log, give the lines of one alone"
+        )
 
 
 class _File:
@@ -182,13 +202,27 @@ def _doubts(files: Sequence[_File]) -> Iterator[str]:
     for file in files:
         if first is None or file is first or not file.told:
             continue
-        differ = [name for name in first.told.keys() & file.told.keys() if first.told[name] != file.told[name]]
-        if names := sorted(set(differ) - _OWN):
-            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-            yield (
-                f"{file.name}: other server arguments than {first.name} ({', '.join(names[:_MOST_NAMED])}{more}); "
-                f"those of {first.name} count"
-            )
+        if names := _differing(first.told, file.told):
+            yield f"{file.name}: other server arguments than {first.name} ({names}); those of {first.name} count"
+
+
+def _two_servers(files: Sequence[_File]) -> str:
+    """What shows that two files are of two servers, or of two starts of one: two nodes of one have two numbers."""
+    nodes: dict[object, _File] = {}
+    for file in files:
+        if not file.told:
+            continue
+        other = nodes.setdefault(file.told.get("node_rank") or 0, file)
+        if names := _differing(other.told, file.told):
+            return f"{other.name}, {file.name}: of two servers, or of two starts: their arguments differ ({names})"
+    return ""
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any], own: frozenset[str] = _OWN) -> str:
+    """Names of arguments that both have and in which they differ; some of them."""
+    names = sorted({name for name in one.keys() & other.keys() if one[name] != other[name]} - own)
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _batches(files: Sequence[_File]) -> Batches:
