@@ -158,10 +158,12 @@ def test_of_one_node_the_last_arguments_count_and_of_several_the_first() -> None
     """Somebody stopped a start at once and tried other flags; two nodes print theirs at one start."""
     first, again = (ARGUMENTS.format(second=12, port=port, node=0) for port in (1, 2))
     other = ARGUMENTS.format(second=12, port=2, node=1)
-    assert ((log := started(first, again)).server_args or {})["port"] == 2
+    log = started(first, again)
+    assert (log.server_args or {})["port"] == 2
     (said,) = log.assumptions
     assert said.startswith("line 1 has other server arguments than line 2 (port): the latter count; if two servers")
-    assert ((log := started(first, other)).server_args or {})["port"] == 1
+    log = started(first, other)
+    assert (log.server_args or {})["port"] == 1
     assert log.assumptions == ()
     assert started(first, first).assumptions == ()
 
