@@ -63,7 +63,7 @@ def test_they_are_printed_where_nothing_is_predicted() -> None:
     console = Console(width=200, file=io.StringIO())
     render(found, console)
     text = console.file.getvalue()
-    assert "nothing is predicted; from this log's own figures (its rounding in brackets):" in text
+    assert "nothing is predicted from a configuration; this log's own figures (its rounding in brackets):" in text
     assert "a KV token of the target: 20,479 B (20,472 to 20,486): 32.46 GiB / (1,701,906 + 1)" in text
     assert to_document(found)["own_figures"][0]["value"] == {"low": 64325547, "point": 64375028, "high": 64424510}
 

@@ -228,7 +228,9 @@ def _footnotes(diagnosis: Diagnosis, console: Console, *, everything: bool) -> N
             name = f"{row.term} {row.rank}".rstrip()
             console.print(Text(f"  {name}: off by {delta}; {row.attribution}", style="dim"))
     if diagnosis.own_figures and not diagnosis.budgets:
-        console.print(Text("nothing is predicted; from this log's own figures (its rounding in brackets):"))
+        console.print(
+            Text("nothing is predicted from a configuration; this log's own figures (its rounding in brackets):")
+        )
         for figure in diagnosis.own_figures:
             console.print(Text(f"  {figure.words}"))
     for assumption in diagnosis.assumptions:

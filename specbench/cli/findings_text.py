@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..diagnose.catalogue import lost_text, title
-from ..diagnose.finding import Finding, Remedy
+from ..diagnose.finding import OWN_WORDS, Finding, Remedy
 from ..engines.contract import Line
-from ..units import counted, format_count
-from .remedies_text import effect, remedies_text, set_options
+from ..units import counted
+from .remedies_text import bounds_text, effect, remedies_text, set_options
 
 _SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"}
 #: The time of a line; ranks stay.
@@ -101,6 +101,8 @@ def further_remedies(remedies: Sequence[Remedy]) -> Table:
     table = Table(title="\nother fixes for 1, each tried by the prediction", box=SIMPLE_HEAD, pad_edge=False)
     if any(remedy.verdict is None for remedy in remedies):
         table.title = "\nother fixes for 1"
+    elif all(remedy.basis == "own figures" for remedy in remedies):
+        table.title = f"\nother fixes for 1, {OWN_WORDS}"
     table.title_justify, table.title_style = "left", "bold"
     table.add_column("flags", overflow="fold", style="green")
     for header in ("requests", "slots", "KV tokens"):
@@ -110,8 +112,7 @@ def further_remedies(remedies: Sequence[Remedy]) -> Table:
         table.add_column("results")
     for remedy in remedies:
         figures = [
-            format_count(remedy.predicted.get(limit), unknown="·")
-            for limit in ("running_requests", "state_slots", "kv_tokens")
+            bounds_text(remedy, limit, unknown="·") for limit in ("running_requests", "state_slots", "kv_tokens")
         ]
         cells: list[RenderableType] = [Text(remedy.flags or set_options(remedy)), *figures]
         if changes:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..diagnose.finding import NO_PREDICTION, ORDER, Remedy
+from ..diagnose.finding import NO_PREDICTION, ORDER, OWN_WORDS, Remedy
 from ..terms import Limit
 from ..units import format_count
 
@@ -23,7 +23,8 @@ _EFFECTS: tuple[tuple[Limit, str], ...] = (
 def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logged free memory") -> Group:
     """`measured`: how the effect was predicted where it rests on measured memory."""
     tried = all(remedy.verdict is not None for remedy in remedies)
-    parts: list[RenderableType] = [Text(f"\nremedies{', each tried by the prediction' if tried else ''}", style="bold")]
+    how = OWN_WORDS if any(remedy.basis == "own figures" for remedy in remedies) else "each tried by the prediction"
+    parts: list[RenderableType] = [Text(f"\nremedies{f', {how}' if tried else ''}", style="bold")]
     if len(remedies) > 1:
         parts.append(Text(f"in this order: {ORDER}", style="dim"))
     for remedy in remedies:
@@ -39,14 +40,27 @@ def set_options(remedy: Remedy) -> str:
 
 
 def effect(remedy: Remedy, measured: str) -> str:
-    """'8 requests; 32 slots; 117,815 KV tokens (predicted with the logged free memory)'."""
+    """'8 requests; 32 slots; 117,815 KV tokens (predicted with the logged free memory)'. On a log's own figures with
+    their bounds: '8 requests; 33 to 34 slots; …'.
+    """
     if remedy.verdict is None:
         return NO_PREDICTION[remedy.basis]
+    if remedy.basis == "own figures":
+        bounds = (f"{bounds_text(remedy, limit)} {name}" for limit, name in _EFFECTS)
+        return f"{'; '.join(bounds)} ({OWN_WORDS})"
     basis = "from the configuration alone" if remedy.basis == "config" else measured
     figures = (
         f"{format_count(remedy.predicted.get(limit), unknown='not predicted')} {name}" for limit, name in _EFFECTS
     )
     return f"{'; '.join(figures)} (predicted {basis})"
+
+
+def bounds_text(remedy: Remedy, limit: Limit, *, unknown: str = "not predicted") -> str:
+    """'33 to 34', or one figure where both bounds are the same."""
+    bounds = remedy.spans.get(limit)
+    if bounds is None:
+        return format_count(remedy.predicted.get(limit), unknown=unknown)
+    return f"{bounds.low:,}" if bounds.is_exact else f"{bounds.low:,} to {bounds.high:,}"
 
 
 def _value(value: Any) -> str:

@@ -20,6 +20,8 @@ from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Limit, Status
 from ..versions import version_key
 from .finding import Remedy
+from .own_remedies import own_remedies
+from .own_start import OwnStart
 from .remedies import at_most, longer_requests, remedies, shortage, working
 from .remedies_pools import for_context, give_slots_back, less_memory, smaller_draft_kv, smaller_scratch
 from .running import AtOnce, most_at_once
@@ -43,6 +45,7 @@ class Case:
     card_known: bool = True  # recorded or told; False: guessed by the free memory
     in_use_before: Mapping[str, int] = field(default_factory=dict)  # rank -> bytes on its card before the start (NVML)
     unsized: str | None = None  # why there is no budget of `config`
+    own: OwnStart | None = None  # a bare log of a model that is not known: the start by its own figures
     metrics: Sequence[MetricSample] = ()  # of the engine while it served; empty for a bare log
     #: Changes whose effect was predicted already (`trying.changed`).
     predicted: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -120,6 +123,8 @@ class Case:
     def remedies(self, *, wanted: int | None = None) -> tuple[Remedy, ...]:
         """Changes by which the prediction serves `wanted` requests (default: those asked for)."""
         target = wanted if wanted is not None else self.wanted_requests
+        if self.own is not None and target is not None:
+            return own_remedies(self.own, target)
         situation = None if target is None else self._situation(target)
         return () if situation is None else remedies(situation)
 

@@ -38,11 +38,13 @@ from ..terms import Basis, Origin, Status
 from ..units import counted
 from .case import Case
 from .fault import STOP_ASKED, until_stopped, while_serving
-from .finding import Finding, by_cost
+from .finding import OWN_WORDS, Finding, by_cost
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
 from .own_figures import own_figures
+from .own_reading import own_start
+from .own_start import OwnStart
 from .refusing import folder_refusal, refusal
 from .rules_acceptance import decays, hardly_accepted
 from .rules_benchmark import bench_queued
@@ -247,8 +249,14 @@ def _of_bare(log: ServerLog, label: str, source: str, told: Told, size: int | No
     log = with_arguments(log, told)
     pools = report(log)
     read = config_of_log(log, pools, label, told)
-    case = _case(read.config, log, pools, _status(log), (), bare=True, card_known=read.card_known)
+    own = own_start(log, pools, read.arguments) if read.arguments is not None else None
+    known = own if isinstance(own, OwnStart) else None
+    case = _case(read.config, log, pools, _status(log), (), bare=True, card_known=read.card_known, own=known)
     assumptions = (*log.assumptions, *log.version_from, *read.assumptions, *against)
+    if known is not None:
+        assumptions += (f"remedies are computed {OWN_WORDS}",)
+    elif own is not None:
+        assumptions += (f"nothing is computed from this log's own figures either: {own}",)
     found = _diagnosis(case, name=label, source=source, origin="recorded", assumptions=assumptions)
     return dataclasses.replace(found, ledgers=ledgers_of_log(case, told), questions=read.questions)
 
@@ -265,6 +273,7 @@ def _case(
     read: MeasuredOffsets | str | None = None,
     metrics: Sequence[MetricSample] = (),
     in_use_before: Mapping[str, int] | None = None,
+    own: OwnStart | None = None,
 ) -> Case:
     found: Mapping[Basis, MemoryBudget] = {}
     unsized = None
@@ -286,6 +295,7 @@ def _case(
         unsized=unsized,
         metrics=metrics,
         in_use_before=in_use_before or {},
+        own=own,
     )
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..engines.contract import Line
 from ..terms import Basis, Limit, Verdict
+from ..units import Interval
 from .catalogue import FindingId, Severity
 
 #: How remedies follow one another, in words.
 ORDER = "changes of the server first, then more GPUs, then two changes at once, asking for less last"
 
-#: What the effect of a remedy is known from: a prediction on that basis, a recording, or the engine's source.
-Ground = Literal[Basis, "recording", "source"]
+#: What the effect of a remedy is known from: a prediction on that basis, the log's own figures (of a model that is not
+#: known), a recording, or the engine's source.
+Ground = Literal[Basis, "own figures", "recording", "source"]
+#: What the second of these is called wherever it is shown.
+OWN_WORDS = "from this log's own figures, rounded to 0.01 GiB; model not known"
 #: In words, where nothing was predicted.
 NO_PREDICTION: dict[Ground, str] = {
     "recording": "no prediction: a recording proves it",
@@ -35,6 +39,8 @@ class Remedy:
     changes_results: bool  # the output of the model may change (state dtype, KV dtype)
     #: Keys in which another run must be equal to have tried it. Empty: all that decide memory.
     decided_by: tuple[str, ...] = ()
+    #: Bounds of what is predicted, on the log's own figures. Empty: see the prediction.
+    spans: Mapping[Limit, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,6 +26,7 @@ from .card import card_of_log
 from .release import best, explaining, fitting, ground
 from .told import Question, Told
 
+_NOT_KNOWN = "(not known)"  # no name: what a log calls its model is not looked for on this machine
 _LAUNCH = '--launch "python -m sglang.launch_server …"'
 _DRAFT = '--launch "… --speculative-draft-model-path NAME|FOLDER"'
 
@@ -38,6 +39,7 @@ class FromLog:
     assumptions: tuple[str, ...]
     questions: tuple[Question, ...] = ()
     card_known: bool = False  # told, or named in the paste; else taken by its memory
+    arguments: RunConfig | None = None  # where only the model is not known: the rest, its model a name only
 
 
 @dataclass(slots=True)
@@ -77,7 +79,10 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str, told: Told | No
     if gpu is None:
         notes.ask("gpu", "the card's memory and kind are not known, so nothing is predicted", "--gpu NAME")
     if model is None or gpu is None or not versions:
-        return notes.result()
+        found = notes.result()
+        if gpu is None or len(versions) != 1 or not arguments:
+            return found
+        return replace(found, arguments=_without_model(label, log, versions[0], gpu, arguments, told))
     sections = _sections(log, arguments, told, notes)
     problem = ""
 
@@ -105,6 +110,16 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str, told: Told | No
     else:
         _complete(config, log, notes)
     return notes.result(config)
+
+
+def _without_model(
+    label: str, log: ServerLog, version: str, gpu: str, arguments: Mapping[str, Any], told: Told
+) -> RunConfig | None:
+    """The configuration of a model that is not known; None: its arguments are not understood."""
+    try:
+        return _config(label, log, version, _NOT_KNOWN, gpu, _sections(log, arguments, told, _Notes()))
+    except ValidationError:
+        return None
 
 
 def _complete(config: RunConfig, log: ServerLog, notes: _Notes) -> None:
@@ -194,8 +209,8 @@ def _model(log: ServerLog, arguments: Mapping[str, Any], told: Told, notes: _Not
         notes.assumed.append("the model's path is not in the log")
         why = "the model is not named in the log, so nothing is predicted"
     else:
-        notes.assumed.append(f"model {path!r} is not known to specbench, so nothing is predicted from this log alone")
-        why = f"the model {path!r:.90} is not known to specbench, so nothing is predicted and no remedy is tried"
+        notes.assumed.append(f"model {path!r} is not known to specbench, so nothing is predicted from a configuration")
+        why = f"the model {path!r:.90} is not known to specbench, so nothing is predicted from a configuration"
     notes.ask("model", why, "--model NAME|FOLDER (a shipped model, or a folder with its config.json)")
     return None
 

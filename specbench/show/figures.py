@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..diagnose.finding import NO_PREDICTION, Finding, Remedy
+from ..diagnose.finding import NO_PREDICTION, OWN_WORDS, Finding, Remedy
 from ..reading.outcome import in_words
 from ..terms import Outcome, Verdict
 from ..units import Interval, format_gib
@@ -80,7 +80,7 @@ def effect_text(remedy: Remedy, wanted: int | None, finding: Finding, tokens: in
         effect = f"{running:,} at once" + (", fewer than asked" if falls_short(remedy, wanted) else "")
     then = remedy.predicted.get("kv_tokens")
     pool = "" if then is None or then == tokens else f", KV {_before(tokens)}{then:,} tokens"
-    return f"predicted: {effect}{pool}"
+    return f"{OWN_WORDS if remedy.basis == 'own figures' else 'predicted'}: {effect}{pool}"
 
 
 def _before(tokens: int | None) -> str:

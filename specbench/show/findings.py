@@ -6,6 +6,7 @@ In: a `Seen` and the records of its campaign. Out: `Shown`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 
 from ..diagnose.catalogue import title
@@ -17,13 +18,18 @@ from ..studies.proofs import Proof, proofs
 from ..studies.seen import Seen
 from ..studies.study import Study
 from ..studies.study import study as study_of
+from ..terms import Limit
 from ..units import counted, format_count
 from .figures import amount_cell, change_text, remedy_cell, setting_text
 from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, table
 
 #: A log line may be 10 kB (server_args); evidence shows its beginning.
 _MAX_LINE = 360
-_BASES: dict[Ground, str] = {"measured": "this run's free memory", "config": "the configuration alone"}
+_BASES: dict[Ground, str] = {
+    "measured": "this run's free memory",
+    "config": "the configuration alone",
+    "own figures": "this log's own figures, rounded to 0.01 GiB; model not known",
+}
 
 
 def findings(study: Seen, others: Iterable[RunRecord] = ()) -> Shown:
@@ -84,10 +90,7 @@ def _predicted_from(remedy: Remedy) -> str | None:
 
 def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Seen, *, says_basis: bool) -> list[Value]:
     """`says_basis`: the remedies beside it are predicted from something else."""
-    limits = [
-        amount_cell(remedy.predicted.get(limit), "count", unknown="not predicted")
-        for limit in ("running_requests", "state_slots", "kv_tokens")
-    ]
+    limits = [_limit_cell(remedy, limit) for limit in ("running_requests", "state_slots", "kv_tokens")]
     cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
     change = Cell(text=change_text(dict(remedy.set)), code=True, below=remedy.flags or None)
     basis = _predicted_from(remedy)
@@ -99,6 +102,12 @@ def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Seen, *, says_bas
         Cell(text=cost, below=source, wide=True),
         proof_cell(tried),
     ]
+
+
+def _limit_cell(remedy: Remedy, limit: Limit) -> Cell:
+    """A limit, and under it its bounds where it has any."""
+    cell, bounds = amount_cell(remedy.predicted.get(limit), "count", unknown="not predicted"), remedy.spans.get(limit)
+    return cell if bounds is None or bounds.is_exact else replace(cell, below=f"{bounds.low:,} to {bounds.high:,}")
 
 
 def proof_cell(tried: Sequence[Proof]) -> Cell:
