@@ -16,7 +16,10 @@ STAMP  := $(VENV)/.installed
 # editable_mode=compat: a plain path entry. setuptools' own way is asked after the working directory, so that in the folder
 # above a clone that is called specbench the clone itself would be imported.
 # CI installs exactly what requirements.lock names; everybody else gets what the ranges of pyproject.toml allow.
-PINS   := $(if $(CI),-c requirements.lock)
+# CI compiles only what it imports, when it does: to compile all that is installed takes half a minute.
+PINS   := $(if $(CI),-c requirements.lock --no-compile)
+# Without compiled files every process that a test starts would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint unit notebooks live live-test oracle oracle-store bench docs fuzz lock clean
@@ -44,8 +47,10 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# Files in the order of tests/conftest.py: without --no-loadscope-reorder those of the fewest tests, which take
+# longest, would come last.
 unit: $(STAMP) ## the tests
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 	$(BIN)/specbench notebooks --check

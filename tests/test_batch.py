@@ -293,6 +293,12 @@ def test_a_worker_that_dies_is_a_row_and_the_others_go_on(campaign: Campaign, tm
     assert str(outcome.error).startswith("the process that executed the notebook was ended from outside")
 
 
+def test_a_worker_does_not_build_the_grammar_of_addresses() -> None:
+    """Notebooks are checked without it; it would take a second of every worker."""
+    with worker_pool(1) as pool:
+        assert pool.submit(_grammars_after_a_notebook_was_checked).result(60) == []
+
+
 def test_a_worker_that_is_killed_costs_its_own_configuration_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +322,14 @@ def test_a_worker_that_is_killed_costs_its_own_configuration_only(
         ("0512_dflash_r8", "refused", "refused"),
     ]
     assert "ended from outside" in str(results[0].error)
+
+
+def _grammars_after_a_notebook_was_checked() -> list[str]:
+    import nbformat
+    from nbformat.v4 import new_notebook
+
+    nbformat.validate(new_notebook())
+    return [name for name in sys.modules if name.startswith("rfc3987_syntax.")]
 
 
 def _does_nothing(config: RunConfig, folder: Path, until: float | None) -> str:

@@ -203,6 +203,15 @@ def test_the_command_is_ended(bench: Workbench) -> None:
     assert list(bench.temporary.iterdir()) == []
 
 
+#: `specbench …` that writes no pages, where they have been looked at.
+WITHOUT_PAGES = """
+from specbench.campaign import report
+from specbench.cli import main
+report.build = lambda root, *_, **__: (root / report.INDEX, ())
+main()
+"""
+
+
 def test_the_command_is_killed(bench: Workbench) -> None:
     """It cannot clean up. What it leaves is an unfinished record, which the commands after it name and pass over."""
     process = bench.start(*command(bench))
@@ -225,7 +234,7 @@ def test_the_command_is_killed(bench: Workbench) -> None:
 
     for entry in bench.ledger.iterdir():
         entry.unlink()
-    again = bench.start(*command(bench, "serve"))
+    again = bench.start("-c", WITHOUT_PAGES, *command(bench, "serve")[2:])
     said, _ = again.communicate(timeout=300)
     assert again.returncode == 0, said
     assert "life exists: this run is life.2" in said

@@ -126,7 +126,9 @@ def diagnose(
             typer.echo(f"Written to {report_file}: read it before you send it.")
         if html is not None:
             from ..campaign.diagnosis_page import write_page
+            from ..workbook.quick import only_notebooks
 
+            only_notebooks()
             write_page(html, found.name, files, told=told, against=against)
             if not json_output:
                 typer.echo(f"page: {html}")

@@ -16,7 +16,9 @@ def notebooks(
     """
     from ..workbook.hygiene import problems
     from ..workbook.notebooks import NAMES, refresh, source
+    from ..workbook.quick import only_notebooks
 
+    only_notebooks()
     found: list[str] = []
     for name in NAMES:
         path = source(name)

@@ -24,6 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import SpecbenchError
+from .quick import only_notebooks
 from .scratch import scratch
 
 _Arguments = ParamSpec("_Arguments")
@@ -150,6 +151,7 @@ def _task(fn: Callable[..., _Result], args: tuple[Any, ...], kwargs: dict[str, A
 
 def _begin(folder: str) -> None:
     tempfile.tempdir = folder
+    only_notebooks()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _Interruption.handle)
     parent = multiprocessing.parent_process()
