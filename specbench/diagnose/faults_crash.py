@@ -59,9 +59,8 @@ def crashed(case: Case, failure: Failure) -> Fault:
     before = f"{fault.cause} " if fault is not None else ""
     if failure.kind == "cut_off":
         cause = (
-            f"The server ended by an exception while {'serving' if serving else 'starting'}, and the log ends "
-            "inside the "
-            "traceback, before it says why: give the lines below it."
+            f"The server ended by an exception while {'serving' if serving else 'starting'}, and the log ends inside "
+            "the traceback, before it says why: give the lines below it."
         )
     elif serving:
         died = f"The server died while serving{_batch(case)}: {said(failure)}"
@@ -83,9 +82,8 @@ def gpu_fault(case: Case, failure: Failure) -> Fault:
         cause=(
             f"A kernel failed on the GPU while {'serving' if serving else 'starting'}{_batch(case)}: "
             f"{failure.values.get('error', failure.text)}. Kernels run behind the program, so the frames above need "
-            "not "
-            "be its: with CUDA_LAUNCH_BLOCKING=1 they are. No pool was exhausted: a fault of the engine, a library or "
-            "the card (dmesg names Xid errors)."
+            "not be its: with CUDA_LAUNCH_BLOCKING=1 they are. No pool was exhausted: a fault of the engine, a "
+            "library or the card (dmesg names Xid errors)."
         ),
         remedies=sourced(
             case, {}, "slower; the traceback then names the kernel, for a report", env={"CUDA_LAUNCH_BLOCKING": "1"}

@@ -49,8 +49,8 @@ def kernel_missing(case: Case, failure: Failure) -> Fault:
         id="bad-environment",
         cause=(
             f"A library of the engine's environment has no kernels for this GPU: {said(failure)} (Nothing about "
-            "memory: "
-            "it was built for other compute capabilities; install the build for this card and its CUDA version.)"
+            "memory: it was built for other compute capabilities; install the build for this card and its CUDA "
+            "version.)"
         ),
     )
 
@@ -63,10 +63,8 @@ def model_missing(case: Case, failure: Failure) -> Fault:
         id="refused-model",
         cause=(
             f"The model's files were not found{named}: {said(failure)} A path has to hold config.json, the weights "
-            "and the "
-            "tokenizer, as the server's own user and container see it; a name is looked up at Hugging Face, which "
-            "needs "
-            "the network, and for gated models a token."
+            "and the tokenizer, as the server's own user and container see it; a name is looked up at Hugging Face, "
+            "which needs the network, and for gated models a token."
         ),
     )
 
@@ -77,9 +75,8 @@ def model_unsupported(case: Case, failure: Failure) -> Fault:
         id="refused-model",
         cause=(
             f"This release has no implementation of the model: {said(failure)} Architectures come with releases of "
-            "SGLang, "
-            "and their configurations with releases of transformers: a newer one of both, or --trust-remote-code where "
-            "the checkpoint brings its own code."
+            "SGLang, and their configurations with releases of transformers: a newer one of both, or "
+            "--trust-remote-code where the checkpoint brings its own code."
         ),
     )
 
@@ -155,8 +152,7 @@ def disk_full(case: Case, failure: Failure) -> Fault:
         id="disk-full",
         cause=(
             f"No space is left where the server writes: {said(failure)} It may be the cache of models (HF_HOME), of "
-            "compiled "
-            "kernels (~/.cache, /tmp), or /dev/shm of the container (df -h tells)."
+            "compiled kernels (~/.cache, /tmp), or /dev/shm of the container (df -h tells)."
         ),
     )
 

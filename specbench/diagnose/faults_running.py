@@ -66,8 +66,7 @@ def request_slots(case: Case, failure: Failure) -> Fault:
         cause=(
             f"More requests were admitted than the table of requests has rows{figures}. It has one for each of "
             f"max_running_requests{rows}. No memory is missing: admission counted wrong, or rows of ended requests "
-            "were "
-            f"not given back; {TO_REPORT.partition(': ')[2]} {_when(case)}The engine says: {said(failure)}"
+            f"were not given back; {TO_REPORT.partition(': ')[2]} {_when(case)}The engine says: {said(failure)}"
         ),
         remedies=_fewer(case, "the engine's own advice: a full table is met later"),
         evidence=last_batch(case),
@@ -162,9 +161,8 @@ def memory_leak(case: Case, failure: Failure) -> Fault:
         id="memory-leak",
         cause=(
             f"With nothing running, the {failure.values.get('pool', 'pool')} does not add up{figures}. The engine "
-            "checks "
-            f"that when it is idle, and ends itself. It is a fault of the engine, to be reported with these lines. The "
-            f"engine says: {said(failure)}"
+            "checks that when it is idle, and ends itself. It is a fault of the engine, to be reported with these "
+            f"lines. The engine says: {said(failure)}"
         ),
         remedies=sourced(
             case,

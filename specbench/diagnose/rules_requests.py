@@ -127,8 +127,7 @@ def _beyond_pool(case: Case, refused: Sequence[_Refused], number: int) -> tuple[
     longest = first.get("max_input_tokens") or case.pools.max_input_tokens
     given, output = first.get("input_tokens"), first.get("output_tokens")
     cause = (
-        f"{counted(number, 'request')} refused, too long for {what}: {format_count(given)} input tokens, "
-        "which must "
+        f"{counted(number, 'request')} refused, too long for {what}: {format_count(given)} input tokens, which must "
         f"be fewer than {format_count(longest)}."
     )
     if not isinstance(given, int):
@@ -146,9 +145,8 @@ def _queue_full(case: Case, refused: Sequence[_Refused], number: int) -> tuple[s
     runs = "" if running is None else f" while {running} ran"
     return (
         (
-            f"{counted(number, 'request')} refused with 503, the queue was full: it holds{most}{runs}. Clients "
-            "may try "
-            "again; a longer queue makes them wait instead."
+            f"{counted(number, 'request')} refused with 503, the queue was full: it holds{most}{runs}. Clients may "
+            "try again; a longer queue makes them wait instead."
         ),
         _longer_queue(case, limit, number),
     )

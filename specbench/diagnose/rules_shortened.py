@@ -40,9 +40,8 @@ def truncated(case: Case) -> tuple[Finding, ...]:
         Finding(
             id="input-truncated",
             cause=(
-                f"{counted(len(told), 'request')} cut to fit {why} (--allow-auto-truncate): of {given:,} input "
-                "tokens the "
-                f"first {kept:,} were kept, the rest was not seen by the model."
+                f"{counted(len(told), 'request')} cut to fit {why} (--allow-auto-truncate): of {given:,} input tokens "
+                f"the first {kept:,} were kept, the rest was not seen by the model."
             ),
             severity="costly",
             evidence=tuple(line for notice in told[:3] for line in case.line(notice.line)),
