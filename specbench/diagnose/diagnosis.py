@@ -1,16 +1,14 @@
 """What happened, why, and what to change: one diagnosis of a record or of a bare log.
 
-A rule is a function of a `Case` that returns findings; it is registered by being listed in RULES. Findings come in the
-order of what they cost: fatal, costly, notice.
+In: a record, or a log with what a person tells beside it. Out: a `Diagnosis`; what is found is said by `rules`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +20,6 @@ from ..errors import ConfigError, LogFormatError, RecordError, SpecbenchError
 from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
 from ..judging.sides import expected_communication, ranks_of, sides
-from ..lifecycle.ending import classify
 from ..logclean import on_one_line
 from ..paths import resolve, short_names
 from ..reading.communication import distributed_init
@@ -36,9 +33,9 @@ from ..records.record import RunRecord, has_record
 from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Origin, Status
 from ..units import counted
+from .bare_log import status_of, under_way
 from .case import Case
-from .fault import STOP_ASKED, until_stopped, while_serving
-from .finding import OWN_WORDS, Finding, by_cost
+from .finding import OWN_WORDS
 from .fromlog import config_of_log
 from .ledgers import of_log as ledgers_of_log
 from .ledgers import of_record as ledgers_of_record
@@ -46,60 +43,10 @@ from .own_figures import own_figures
 from .own_reading import own_start
 from .own_start import OwnStart
 from .refusing import folder_refusal, refusal
-from .rules_acceptance import decays, hardly_accepted
-from .rules_benchmark import bench_queued
-from .rules_card import graphs_above_estimate, negative_figures
-from .rules_idle_slots import idle_slots
-from .rules_less_memory import memory_taken_by_others, ranks_disagree
-from .rules_limits import capped, token_limit, token_limit_far_below
-from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
-from .rules_pressure import retraction
-from .rules_queue import admission_delayed, queue_with_room
-from .rules_requests import context_beside_requests, overflow, requests_failed
-from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
-from .rules_shortened import cut_by_pool, truncated
-from .rules_start import failed
-from .rules_starts import graphs_grew, starts_differ
-from .rules_unlogged import draft_weights_duplicated, state_pool_not_logged
-from .rules_unwell import noticed
+from .rules import findings
 from .serving import serving
 from .told import Told, contradictions, with_arguments
 from .types import Diagnosis, Emulated
-
-RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
-    failed,
-    overflow,
-    truncated,
-    cut_by_pool,
-    requests_failed,
-    noticed,
-    capped,
-    context_beside_requests,
-    token_limit,
-    token_limit_far_below,
-    starts_differ,
-    memory_taken_by_others,
-    ranks_disagree,
-    negative_figures,
-    scratch_above_pool,
-    slots_beyond_use,
-    tokens_beyond_use,
-    draft_kv_above_target,
-    idle_slots,
-    draft_weights_duplicated,
-    graphs_above_estimate,
-    graphs_grew,
-    state_pool_not_logged,
-    queue_with_room,
-    admission_delayed,
-    retraction,
-    decays,
-    hardly_accepted,
-    slow_first,
-    prefix_hits,
-    throughput_spans_idle,
-    bench_queued,
-)
 
 
 def of_path(path: str | Path, *, told: Told | None = None) -> Diagnosis:
@@ -251,7 +198,7 @@ def _of_bare(log: ServerLog, label: str, source: str, told: Told, size: int | No
     read = config_of_log(log, pools, label, told)
     own = own_start(log, pools, read.arguments) if read.arguments is not None else None
     known = own if isinstance(own, OwnStart) else None
-    case = _case(read.config, log, pools, _status(log), (), bare=True, card_known=read.card_known, own=known)
+    case = _case(read.config, log, pools, status_of(log), (), bare=True, card_known=read.card_known, own=known)
     assumptions = (*log.assumptions, *log.version_from, *read.assumptions, *against)
     if known is not None:
         assumptions += (f"remedies are computed {OWN_WORDS}",)
@@ -308,7 +255,7 @@ def _diagnosis(
     assumptions: tuple[str, ...] = (),
     marked: tuple[str, ...] = (),
 ) -> Diagnosis:
-    findings = by_cost(finding for rule in RULES for finding in rule(case))
+    found = findings(case)
     seen = serving(case.log)
     sent, answered = (None, None) if case.bare else tally(case.requests)
     at_once = case.at_once
@@ -326,7 +273,7 @@ def _diagnosis(
             asked=case.wanted_requests,
             resolved=case.pools.running_requests,
             sent=sent,
-            answered=_under_way(case.log) if case.bare else answered,
+            answered=under_way(case.log) if case.bare else answered,
         ),
         config=case.config,
         requested={
@@ -343,38 +290,9 @@ def _diagnosis(
         pools=case.pools,
         budgets=case.budgets,
         reconciliation=reconcile(case.budgets, case.pools),
-        findings=findings,
+        findings=found,
         unread=case.log.unread,
         own_figures=own_figures(case.log, case.pools),
         assumptions=assumptions if case.unsized is None else (*assumptions, f"memory is not predicted: {case.unsized}"),
         marks=marked,
     )
-
-
-def _under_way(log: ServerLog) -> int | None:
-    """Requests that a bare log sees: running in a decode line; else begun when the server was ready, and gone when the
-    next ones began: a prompt that is under way is no answer. The prefill of one token is its own health check's.
-    """
-    running = max((count for count in log.decode.get("running_requests", ()) if count), default=0)
-    columns = (log.prefill.get(name, ()) for name in ("line", "new_requests", "new_tokens", "running_requests"))
-    begun = [
-        (new, already)
-        for line, new, tokens, already in zip(*columns, strict=True)
-        if log.ready_line is not None and line > log.ready_line and new and tokens and tokens > 1
-    ]
-    ended = (new for (new, _), (_, already) in itertools.pairwise(begun) if already == 0)
-    return max(running, *ended, 0) or None
-
-
-def _status(log: ServerLog) -> Status | None:
-    """How a bare log ended. None: neither ready nor failed (it is cut off, or still running)."""
-    if log.failures:
-        failure = log.failures[0]
-        if while_serving(log, failure):
-            return "crashed"
-        return classify(ready=False, ended_by_itself=True, exit_code=None, failures=log.failures).status
-    # What a process says when its child has failed; where the failure itself is not in the log.
-    kinds = {notice.kind for notice in until_stopped(log)}
-    if "ended_by_signal" in kinds or (STOP_ASKED in kinds and log.ready_line is None):
-        return "crashed"
-    return "served" if log.ready_line is not None else None
