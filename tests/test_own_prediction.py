@@ -4,6 +4,7 @@ gives, for recorded starts whose model is taken away and for starts of other mod
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import re
 from pathlib import Path
@@ -43,10 +44,16 @@ LEFT_OUT = {
 }
 
 
+@functools.cache
+def recorded(name: str) -> ServerLog:
+    return logs.read([(RECORDS / name / "server.log").read_bytes()], name=name)
+
+
+@functools.cache
 def stripped(name: str, *, draft: bool = True) -> bytes:
     """A recorded log whose model has a name that nobody knows; `draft`: its draft keeps its own."""
     text = (RECORDS / name / "server.log").read_bytes()
-    arguments = logs.read([text], name=name).server_args or {}
+    arguments = recorded(name).server_args or {}
     for key, unknown in (
         ("model_path", b"/srv/models/strange-7b"),
         ("speculative_draft_model_path", b"/srv/strange-x"),
@@ -57,6 +64,7 @@ def stripped(name: str, *, draft: bool = True) -> bytes:
     return text
 
 
+@functools.cache
 def read(name: str, *, draft: bool = True) -> tuple[ServerLog, PoolReport, RunConfig]:
     log = logs.read([stripped(name, draft=draft)], name=name)
     pools = report(log)
@@ -67,7 +75,7 @@ def read(name: str, *, draft: bool = True) -> tuple[ServerLog, PoolReport, RunCo
 
 def known(name: str) -> Situation | None:
     """The same start with its model, on the measured basis; None: that model is not shipped."""
-    log = logs.read([(RECORDS / name / "server.log").read_bytes()], name=name)
+    log = recorded(name)
     pools = report(log)
     config = config_of_log(log, pools, name).config
     if config is None:
@@ -125,8 +133,7 @@ def test_every_recording() -> None:
     """Every recorded start that logged its arguments: proven, or left out with its reason."""
     held, starts = 0, 0
     for folder in sorted(one for one in RECORDS.iterdir() if one.is_dir() and one.name not in SOME):
-        arguments = logs.read([(folder / "server.log").read_bytes()], name=folder.name).server_args
-        if not arguments:
+        if not recorded(folder.name).server_args:
             continue
         if folder.name in LEFT_OUT:
             assert own_start(*read(folder.name)) == LEFT_OUT[folder.name]
@@ -226,9 +233,7 @@ def computed(config: RunConfig, free: FreeMemory) -> tuple[ServerLog, PoolReport
     )
     draft = dataclasses.replace(blank, role="draft", kv=pair(size["draft_kv"]), weights=printed(3 * GIB))
     version = config.engine.version
-    log = dataclasses.replace(
-        logs.read([stripped("nospec_r4")], name="x"), version=version, version_range=(version, version), kv_pools=()
-    )
+    log = dataclasses.replace(read("nospec_r4")[0], version=version, version_range=(version, version), kv_pools=())
     found = PoolReport(
         ranks=(target, draft) if size["draft_kv"] else (target,),
         requested={"mem_fraction_static": config.memory.mem_fraction_static},
