@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
 from pathlib import Path
 from typing import get_args
 
+from rich.console import Console
+
+from specbench.cli.diagnosis_text import render
 from specbench.diagnose.catalogue import KNOWN, FindingId, lost_text, markdown, title
 from specbench.diagnose.diagnosis import of_path
 from specbench.diagnose.document import to_document
@@ -50,3 +54,12 @@ def test_title_and_share_stand_beside_the_id() -> None:
     assert (first["lost"], first["lost_of"]) == (0.875, "of the requests asked for")
     told = [finding for finding in found.findings if finding.lost is not None]
     assert [finding.id for finding in told if not KNOWN[finding.id].lost] == []
+
+
+def test_a_fix_that_leaves_a_flag_out_says_so() -> None:
+    found = of_path(ROOT / "tests" / "logs" / "sglang" / "provoked" / "0.5.16-truncate.log")
+    text = Console(width=100, record=True, file=io.StringIO())
+    render(found, text)
+    lines = [line.strip() for line in text.export_text().splitlines()]
+    assert lines[lines.index("fix: start the server without") + 1] == "--max-total-tokens"
+    assert "1. costly: Inputs were cut (input-truncated)" in lines

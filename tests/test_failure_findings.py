@@ -132,9 +132,9 @@ STARTS: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
     ("torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be", "bad-environment", "pools", ("no kernels for this GPU",), ()),
     ("ModuleNotFoundError: No module named 'orjson'", "bad-environment", "pools", ("No module named 'orjson'",), ()),
     # beside it
-    ("ValueError: dist_init_port at 30001 is not available in 30 seconds. dist_init_port is used by a process already.", "port-in-use", "load", ("listens on port 30001 (its own dist_init_port, derived from --port)",), ("",)),
-    ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", "port-in-use", "load", ("port 29500",), ("",)),
-    ("zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:30001')", "port-in-use", "load", ("port 30001",), ("",)),
+    ("ValueError: dist_init_port at 30001 is not available in 30 seconds. dist_init_port is used by a process already.", "port-in-use", "load", ("listens on port 30001 (its own dist_init_port, derived from --port)",), ("--port 30101",)),
+    ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", "port-in-use", "load", ("port 29500",), ("--port 29600",)),
+    ("zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:30001')", "port-in-use", "load", ("port 30001",), ("--port 30101",)),
     ("torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, unhandled system error", "communication-failed", "pools", ("could not communicate", "/dev/shm"), ("",)),
     ("OSError: [Errno 28] No space left on device", "disk-full", "pools", ("No space is left",), ()),
     ("OSError: [Errno 12] Cannot allocate memory", "out-of-host-memory", "pools", ("host (not the GPU)",), ()),
@@ -511,7 +511,7 @@ def test_the_port_is_read_from_uvicorns_own_line():
     assert finding.id == "port-in-use"
     assert "listens on port 31120" in finding.cause and "says that it is ready all the same" in finding.cause
     (remedy,) = finding.remedies
-    assert dict(remedy.set) == {"engine.port": 31220} and "--port 31220" in remedy.note
+    assert (dict(remedy.set), remedy.flags) == ({"engine.port": 31220}, "--port 31220")
 
 
 def test_a_first_request_to_itself_that_failed():

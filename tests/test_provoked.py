@@ -62,7 +62,12 @@ FAILED: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("458.00 MiB are missing", "Logged: weights 51.05 GiB, KV 45.24 GiB, state slots 40.86 GiB."),
         ("--mem-fraction-static 0.92",),
     ),
-    "0.5.16-port": ("crashed", "port-in-use", ("listens on port 31120", "says that it is ready all the same"), ("",)),
+    "0.5.16-port": (
+        "crashed",
+        "port-in-use",
+        ("listens on port 31120", "says that it is ready all the same"),
+        ("--port 31220",),
+    ),
     "0.5.16-killed": ("crashed", "ended-by-signal", ("scheduler_0 was ended by a signal while serving", "SIGKILL"), ()),
     "0.5.16-backend": (
         *("crashed", "bad-environment", ("Can not import FA3 in sgl_kernel",)),

@@ -15,7 +15,7 @@ from ..diagnose.catalogue import lost_text, title
 from ..diagnose.finding import OWN_WORDS, Finding, Remedy
 from ..engines.contract import Line
 from ..units import counted
-from .remedies_text import bounds_text, effect, remedies_text, set_options
+from .remedies_text import bounds_text, dropped_flags, effect, remedies_text, set_options
 
 _SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"}
 #: The time of a line; ranks stay.
@@ -72,8 +72,11 @@ def shortened(text: str) -> str:
 
 
 def _fix(remedy: Remedy, measured: str) -> Iterator[RenderableType]:
-    flags = remedy.flags or set_options(remedy)
-    how = "fix: start the server with" if remedy.flags else "fix: in the params file"
+    flags, how = remedy.flags, "fix: start the server with"
+    if not flags:
+        flags, how = dropped_flags(remedy), "fix: start the server without"
+    if not flags:
+        flags, how = set_options(remedy), "fix: in the params file"
     yield Padding(Text(how, style="bold green"), (0, 0, 0, 3))
     yield Flags(flags)
     mark = " This changes results." if remedy.changes_results else ""

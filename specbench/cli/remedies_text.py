@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..diagnose.finding import NO_PREDICTION, ORDER, OWN_WORDS, Remedy
+from ..engines.sglang.flags import FLAGS
 from ..terms import Limit
 from ..units import format_count
 
@@ -37,6 +38,13 @@ def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logge
 def set_options(remedy: Remedy) -> str:
     """The same change as `specbench` takes it."""
     return " ".join(f"--set {key}={_value(value)}" for key, value in remedy.set.items())
+
+
+def dropped_flags(remedy: Remedy) -> str:
+    """'--max-total-tokens', of a change that is nothing but to leave it out; "": it is more than that."""
+    if any(value is not None for value in remedy.set.values()):
+        return ""
+    return " ".join(flag for key in remedy.set if (flag := FLAGS.get(key)) is not None)
 
 
 def effect(remedy: Remedy, measured: str) -> str:

@@ -111,7 +111,7 @@ def port(case: Case, failure: Failure) -> Fault:
         number = int(found[1]) if found else None
     where = "an address" if number is None else f"port {number}"
     inner = "" if "name" not in failure.values else f" (its own {failure.values['name']}, derived from --port)"
-    ready = " It says that it is ready all the same, and then ends." if case.log.ready_line is not None else ""
+    ready = " The server says that it is ready all the same, and then ends." if case.log.ready_line is not None else ""
     free = None if number is None or number >= 65_000 else number + 100
     return Fault(
         id="port-in-use",
@@ -119,9 +119,7 @@ def port(case: Case, failure: Failure) -> Fault:
             f"Another process listens on {where}{inner}: often an earlier server that still runs, or that ends slowly "
             f"(ss -ltnp names it).{ready} The engine says: {said(failure)}"
         ),
-        remedies=()
-        if free is None
-        else sourced(case, {"engine.port": free}, f"--port {free}, or any other that nobody listens on"),
+        remedies=() if free is None else sourced(case, {"engine.port": free}, "or any other that nobody listens on"),
     )
 
 

@@ -70,7 +70,7 @@ def flags_for(changes: Mapping[str, Any], version: str) -> str:
         if key.startswith("engine.args."):
             words.extend(_words("--" + key.removeprefix("engine.args.").lstrip("-").replace("_", "-"), value))
             continue
-        flag = flag_name(key, version)
+        flag = "--port" if key == "engine.port" else flag_name(key, version)
         if flag is not None and value is not None and value != _UNSAID.get(key):
             words.extend(_words(flag, _spelled(key, value)))
     return shlex.join(words)
