@@ -6,8 +6,11 @@ import re
 
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_a-z])")
 _CRLF = re.compile(rb"\r(?:\r{0,2}\n)")  # one literal first: searching for it is a memchr
-#: Also what turns the direction of writing: a line must not look like another.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
+#: Also what turns the direction of writing, and what has no width: a line must not look like another.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f]"
+)
 
 
 def clean(text: bytes) -> bytes:
@@ -36,5 +39,5 @@ def on_one_line(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """Without control characters (but tab and newline), and without what makes text run the other way."""
+    """Without control characters (but tab and newline), what makes text run the other way, and what cannot be seen."""
     return _CONTROL.sub("", text)

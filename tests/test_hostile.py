@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from specbench.diagnose.diagnosis import of_log, of_path
 from specbench.errors import LogFormatError, RecordError, SpecbenchError
+from specbench.logclean import without_controls
 from specbench.show.findings import findings
 from specbench.studies.opened import opened
 
@@ -188,6 +189,12 @@ def test_hostile_text_is_shown_as_text(hostile: str, tmp_path: Path) -> None:
     assert not FORBIDDEN.search(page.html + page.text)
     assert "<script" not in page.html
     assert "Not enough memory" in page.html
+
+
+def test_what_cannot_be_seen_is_dropped() -> None:
+    """Zero width, soft marks of direction, and the tags that carry a hidden text: two lines that look alike are alike."""
+    unseen = "\u200b\u200d\u200e\u061c\u180e\u2060\u2063\u206a\ufeff\ufffa\U000e0041\U000e007f"
+    assert without_controls(f"a{unseen}b\tc\nd é 火 🚀") == "ab\tc\nd é 火 🚀"
 
 
 # ── in time ──────────────────────────────────────────────────────────────────────────────────────────────────────────

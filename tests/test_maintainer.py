@@ -83,7 +83,7 @@ def test_a_hostile_text_ends_no_fence_and_is_no_markup() -> None:
             outside.append(line)
     assert not inside
     assert all("<script" not in line.replace("\\<", "") for line in outside)
-    assert all("@someone" not in line for line in outside)
+    assert all("@someone" not in line and "http://e.example" not in line for line in outside)
     assert "\x1b" not in text
 
 
@@ -130,3 +130,13 @@ def test_the_command_writes_or_prints_it(tmp_path: Path) -> None:
     assert written.exit_code == 0 and target.read_text(encoding="utf-8") == printed.output
     document = to_document(of_path(log))["report"]
     assert document["concerns"] == "nobody" and printed.output.splitlines()[0].startswith("# sglang 0.5.16")
+
+
+def test_addresses_in_a_sentence_do_not_become_links() -> None:
+    """An issue tracker links them by itself; in a fence it does not."""
+    joiner = "\u2060"
+    assert inline("see https://e.example/x or www.e.example") == (
+        f"see https:{joiner}//e.example/x or www{joiner}.e.example"
+    )
+    assert inline("hidden\u200bword") == "hiddenword"
+    assert "https://e.example" in fenced(["https://e.example"])

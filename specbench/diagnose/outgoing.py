@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from ..configuration.secret_names import HIDDEN, is_secret, is_secret_flag
+from ..logclean import without_controls
 from ..records.redaction import REMOVED, Redaction
 
 #: Kinds of keys that are told by their form.
@@ -30,8 +31,9 @@ _FLAG = re.compile(r"(?P<lead>(?<![\w-])(?P<name>--[A-Za-z][A-Za-z0-9-]{1,60})[=
 _HOMES = re.compile(
     r"(?<![\w./])(?:/home/[^/\s'\":]{1,80}|/Users/[^/\s'\":]{1,80}|/root|[A-Za-z]:\\Users\\[^\\\s'\":]{1,80})(?=[/\\])"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$])")
+#: What issue trackers make a link or a call of by themselves; a joiner without width in it hinders that.
+_LINKS = re.compile(r"(?i)(@|\b(?:https?|ftp):(?=//)|\bwww(?=\.))")
 #: What begins a list, a heading or a rule where it is the first of a line.
 _FIRST = re.compile(r"\A([-+=]|\d{1,9}(?=[.)]))")
 #: In names that are about tokens of text, not about keys.
@@ -43,8 +45,7 @@ _CALL = re.compile(r"(?:await )?[A-Za-z_][\w.]{0,200}[(\[]")
 
 def safe(text: str) -> str:
     """Without secrets, home folders and control characters."""
-    text = _CONTROL.sub("", text)
-    text = Redaction().text(text)
+    text = Redaction().text(without_controls(text))
     text = _KEYS.sub(REMOVED, text)
     text = _BEARER.sub(rf"\1\2{REMOVED}", text)
     text = _USERINFO.sub(rf"\1{REMOVED}@", text)
@@ -71,9 +72,9 @@ def _without_named(found: re.Match[str]) -> str:
 
 
 def inline(text: str) -> str:
-    """For a sentence, a heading or a cell of a table: one line in which nothing is markup, and nobody is called."""
+    """For a sentence, a heading or a cell of a table: one line without markup or links, in which nobody is called."""
     escaped = _SPECIAL.sub(r"\\\1", " ".join(safe(text).split()))
-    return _FIRST.sub(r"\\\1", escaped).replace("@", "@\u2060")
+    return _LINKS.sub("\\1\u2060", _FIRST.sub(r"\\\1", escaped))
 
 
 def fenced(lines: Iterable[str]) -> str:

@@ -24,8 +24,8 @@ SEEDS = (
     *sorted((HERE / "logs" / "sglang" / "cases").glob("*.log")),
     *(HERE / "records" / name / "server.log" for name in ("oom_r8", "dflash_r8", "tp2_dflash_r32_full")),
 )
-#: What may not reach a terminal, a page or a document: controls but tab and newline, and turned writing.
-FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+#: What may not reach a terminal, a page or a document: controls but tab and newline, and turned or unseen writing.
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff]")
 #: Two files of one server in one input.
 NEXT_FILE = b"--- next file ---"
 
@@ -36,7 +36,7 @@ _NUMBERS = (
 )
 _CONTROLS = (
     *(b"\x00", b"\x1b[31m", b"\x1b]0;x\x07", b"\r", b"\x9b31m", b"\xff\xfe", b"\x85", b"\\x1b[31m"),
-    *("\u202e".encode(), b"<script>", b"[bold]"),
+    *("\u202e\u200b".encode(), b"<script>", b"[bold]"),
 )
 
 
