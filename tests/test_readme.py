@@ -43,8 +43,7 @@ def workbook(tmp_path_factory):
     (copy / "params" / "demo.yaml").write_text(
         "campaign: demo\n"
         "points:\n"
-        "  - {params: recordings/h200_story-4.yaml, name: story-4}\n"
-        "  - {params: recordings/h200_story-8.yaml, name: story-8}\n",
+        "  - {params: recordings/h200_story-8.yaml, name: story-8, engine.replay_speed: instant}\n",
         encoding="utf-8",
     )
     return copy
