@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
-from ..budget.predict import predict
 from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
 from ..engines.sglang.per_worker import requests_of_worker
 from ..engines.sglang.sizing import rule_version
-from ..errors import ConfigError, SpecbenchError
+from ..errors import ConfigError
 from ..judging.judge import passed
 from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Limit, Status
@@ -26,9 +23,6 @@ from .remedies import at_most, longer_requests, remedies, shortage, working
 from .remedies_pools import for_context, give_slots_back, less_memory, smaller_draft_kv, smaller_scratch
 from .running import AtOnce, most_at_once
 from .trying import Change, Goal, Situation
-
-#: A default depends on the card's memory, which a log tells to about 1%.
-_NEAR_DEFAULT = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +42,7 @@ class Case:
     own: OwnStart | None = None  # a bare log of a model that is not known: the start by its own figures
     metrics: Sequence[MetricSample] = ()  # of the engine while it served; empty for a bare log
     #: Changes whose effect was predicted already (`trying.changed`).
-    predicted: dict[str, Any] = field(default_factory=dict, compare=False)
+    predicted: dict[str, tuple[RunConfig, MemoryBudget] | None] = field(default_factory=dict, compare=False)
 
     @property
     def budget(self) -> MemoryBudget | None:
@@ -168,24 +162,9 @@ class Case:
             wanted_requests=wanted,
             passed_fraction=passed(self.config, self.pools),
             graphs_bytes=graphs // ranks,
-            fraction_may_be_default=self.bare and self._may_be_default(),
+            fraction_may_be_default=self.bare,
             predicted=self.predicted,
         )
-
-    def _may_be_default(self) -> bool:
-        """Whether the engine may have chosen the fraction that it prints; by the prediction its default is another."""
-        if self.config is None or self.config.memory.mem_fraction_static is None:
-            return True
-        if "default_fraction" not in self.predicted:
-            try:
-                default = predict(self.config.replace({"memory.mem_fraction_static": None}))
-                self.predicted["default_fraction"] = next(
-                    (one.value for one in default.resolved if one.name == "mem_fraction_static"), None
-                )
-            except (ValidationError, SpecbenchError):
-                self.predicted["default_fraction"] = None
-        known = self.predicted["default_fraction"]
-        return not isinstance(known, float) or abs(known - self.config.memory.mem_fraction_static) < _NEAR_DEFAULT
 
     def fitting(self, input_tokens: int, output_tokens: int) -> tuple[Remedy, ...]:
         """Changes by which a request of that length is accepted."""

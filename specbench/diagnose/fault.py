@@ -88,10 +88,12 @@ def sourced(
     env: Mapping[str, str] | None = None,
     dropped: str | None = None,
     results: bool = False,
+    decided_by: tuple[str, ...] = (),
 ) -> tuple[Remedy, ...]:
     """The change as a remedy whose effect the engine's source tells; () where its arguments would be refused.
 
     `env`: variables to be set beside it. `dropped`: a flag of the present command line that has to go.
+    `decided_by`: keys in which another run must be equal to have tried it; default: those of the change.
     `version`: whose flag names are used when the log does not tell.
     """
     whole = {**change, **{f"engine.env.{name}": value for name, value in (env or {}).items()}}
@@ -112,7 +114,7 @@ def sourced(
             verdict=None,
             note="; ".join(words),
             changes_results=results,
-            decided_by=tuple(whole),
+            decided_by=decided_by or tuple(whole),
         ),
     )
 

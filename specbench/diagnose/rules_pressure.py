@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from ..engines.contract import Line, Notice
-from ..engines.sglang.command import flags_for
 from ..engines.sglang.given import spelled
 from ..units import counted
 from .case import Case
+from .fault import sourced
 from .finding import Finding, Remedy
 from .trying import Change, Goal
 
@@ -119,7 +119,7 @@ def _evidence(case: Case, events: Sequence[Notice], aborted: Sequence[Notice], w
 
 
 def _remedies(case: Case, events: Sequence[Notice]) -> tuple[Remedy, ...]:
-    found = [_more_conservative(case), *_more_tokens(case, events), _fewer_at_once(case, events)]
+    found = [*_more_conservative(case), *_more_tokens(case, events), _fewer_at_once(case, events)]
     return tuple(remedy for remedy in found if remedy is not None)
 
 
@@ -151,17 +151,12 @@ def _fewer_at_once(case: Case, events: Sequence[Notice]) -> Remedy | None:
     return case.tried([change], Goal(requests=number, workload=False))
 
 
-def _more_conservative(case: Case) -> Remedy:
+def _more_conservative(case: Case) -> tuple[Remedy, ...]:
     now = (case.log.server_args or {}).get(_ARGUMENT)
     before = float(now) if isinstance(now, int | float) and not isinstance(now, bool) and now > 0 else 1.0
-    change = {spelled(case.config, CONSERVATIVENESS): round(before * _MORE_CONSERVATIVE, 2)}
-    return Remedy(
-        set=change,
-        flags=flags_for(change, ""),
-        basis="source",
-        predicted={},
-        verdict=None,
-        note="keeps more room for what running requests may still generate: requests wait longer, fewer are thrown out",
-        changes_results=False,
+    return sourced(
+        case,
+        {spelled(case.config, CONSERVATIVENESS): round(before * _MORE_CONSERVATIVE, 2)},
+        "keeps more room for what running requests may still generate: requests wait longer, fewer are thrown out",
         decided_by=("model", "engine.version", "memory.max_running_requests"),
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..engines.sglang.admission import FLAG, asked_free_slots, formula, least_free_slots
-from ..engines.sglang.command import flags_for
 from ..engines.sglang.given import spelled
 from ..units import counted, format_count
 from .case import Case
+from .fault import sourced
 from .finding import Finding, Remedy
 from .queueing import OFTEN, ROOM, rows_as_lines, share, verb, waiting
 from .rules_idle_slots import idle
@@ -101,7 +101,7 @@ def admission_delayed(case: Case) -> tuple[Finding, ...]:
             ),
             severity="costly",
             evidence=rows_as_lines(case, (rows[0], worst)),
-            remedies=(_admit_at_once(case),),
+            remedies=_admit_at_once(case),
             beside=_ran_fewer(case, slots, least),
         ),
     )
@@ -117,16 +117,11 @@ def _ran_fewer(case: Case, slots: int, least: int) -> str:
     return f"{at_once.requests} of these {slots} ran: {who} admits only when {least} places are free, --{FLAG} 1."
 
 
-def _admit_at_once(case: Case) -> Remedy:
-    change = {spelled(case.config, FLAG): 1}
-    return Remedy(
-        set=change,
-        flags=flags_for(change, ""),
-        basis="source",
-        predicted={},
-        verdict=None,
-        note="admits each request at once, with a prefill for it alone: throughput may fall",
-        changes_results=False,
+def _admit_at_once(case: Case) -> tuple[Remedy, ...]:
+    return sourced(
+        case,
+        {spelled(case.config, FLAG): 1},
+        "admits each request at once, with a prefill for it alone: throughput may fall",
         decided_by=("model", "engine.version", "speculative.algorithm", "memory.max_running_requests"),
     )
 

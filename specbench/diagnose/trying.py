@@ -28,6 +28,8 @@ from .changed import predict_changed
 from .finding import Remedy
 
 _SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "max_input_tokens")
+#: A default depends on the card's memory, which a log tells to about 1%.
+_NEAR_DEFAULT = 0.02
 #: Keys by which graphs become others than those that were logged.
 _GRAPHS = ("memory.cuda_graph_max_bs", "engine.args.disable-cuda-graph", "engine.args.disable_cuda_graph")
 
@@ -186,8 +188,19 @@ def fraction_of(situation: Situation) -> float | None:
 def stated_fraction(situation: Situation) -> dict[str, Any]:
     """The fraction as it is, beside a change by which the engine's default would move; {}: it was given."""
     now = fraction_of(situation)
-    given = situation.config.memory.mem_fraction_static is not None and not situation.fraction_may_be_default
+    given = situation.config.memory.mem_fraction_static is not None and not (
+        situation.fraction_may_be_default and _may_be_default(situation, now)
+    )
     return {} if now is None or given else {"memory.mem_fraction_static": round(now, 3)}
+
+
+def _may_be_default(situation: Situation, fraction: float | None) -> bool:
+    """Whether the engine may have chosen the fraction that a log prints; False: by the prediction its default is
+    another, so it was given, and stays."""
+    left_out = changed(situation, Change({"memory.mem_fraction_static": None}, ""))
+    resolved = () if left_out is None else left_out[1].resolved
+    default = next((one.value for one in resolved if one.name == "mem_fraction_static"), None)
+    return fraction is None or not isinstance(default, float) or abs(default - fraction) < _NEAR_DEFAULT
 
 
 def _needed_slack_bytes(situation: Situation, budget: MemoryBudget, change: Change) -> int:
