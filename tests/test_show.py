@@ -58,7 +58,7 @@ def test_a_notebook_shows_the_html_and_a_terminal_the_text() -> None:
 
 def test_log_lines_keep_their_numbers_and_are_escaped() -> None:
     shown = code_lines([(30, "KV <b>"), (None, "x")], label="log")
-    assert '<span class="ln">30</span>KV &lt;b&gt;\nx</pre>' in shown.html
+    assert '<span class="ln">30</span> KV &lt;b&gt;\nx</pre>' in shown.html
     assert str(shown) == "  line 30: KV <b>\n  x"
 
 

@@ -53,6 +53,7 @@ class Screen:
             disable=not self.live,
         )
         self.tasks: dict[str | None, TaskID] = {}
+        self.said = False  # that pages begin, where nothing is drawn
 
     def __enter__(self) -> Screen:
         self.bar.start()
@@ -71,6 +72,10 @@ class Screen:
         if not self.live:
             if event.finished:
                 self.console.print(escape(_line(self.campaign, event)), highlight=False, soft_wrap=True)
+            elif event.run is None and not self.said:  # they take as long as the replays: else it seems to hang
+                self.said = True
+                what = f"{self.campaign} {event.done}/{event.total}: {event.phase} begin"
+                self.console.print(escape(what), highlight=False, soft_wrap=True)
             return
         main = self._task(None, event.total)
         self.bar.update(main, completed=event.done, total=event.total, phase="" if event.run else escape(event.phase))

@@ -29,6 +29,12 @@ _STYLES = {"served": "bold green", "refused": "bold red", "crashed": "bold red",
 _ASKED_SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
 _TITLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
 _FIXES_SHOWN = 8
+#: Words of an assumption -> the option that tells better.
+_TELL = {
+    "assumed to be ": "--model NAME|FOLDER",
+    "GPU assumed ": "--gpu NAME (others on a larger card make it look like a smaller one)",
+    "engine version assumed ": "--engine-version V",
+}
 _ALL_COLUMNS = 56
 _WIDE = 76  # columns of a terminal in which no header is longer than its figures
 
@@ -103,7 +109,9 @@ def _findings(diagnosis: Diagnosis, console: Console, measured: str, *, first: b
         console.print(Text("\nfurther findings", style="bold"))
     above = () if first else tuple(line for finding in diagnosis.findings[:1] for line in finding.evidence)
     for number, finding in shown:
-        for part in finding_text(finding, number, measured, everything=everything, above=above):
+        for part in finding_text(
+            finding, number, measured, everything=everything, above=above, before=diagnosis.config
+        ):
             console.print(part, soft_wrap=isinstance(part, Flags))
 
 
@@ -219,7 +227,10 @@ def _footnotes(diagnosis: Diagnosis, console: Console, *, everything: bool) -> N
         match = sum(row.verdict == "match" for row in rows)
         off = [row for row in rows if row.verdict == "off"]
         console.print(
-            Text(f"prediction {_basis(diagnosis, basis)}: {match} figures match, {len(off)} off", style="dim")
+            Text(
+                f"prediction {_basis(diagnosis, basis)}: {counted(match, 'figure')} as logged, {len(off)} off",
+                style="dim",
+            )
         )
         # Of several that are off most follow from one; the better basis has all that a worse one has to tell.
         leading = [row for row in off if not (row.attribution or "").startswith("follows from")]
@@ -235,14 +246,16 @@ def _footnotes(diagnosis: Diagnosis, console: Console, *, everything: bool) -> N
             console.print(Text(f"  {figure.words}"))
     for assumption in diagnosis.assumptions:
         console.print(Text(f"note: {assumption}", style="dim"))
+    options = [option for words, option in _TELL.items() if any(words in one for one in diagnosis.assumptions)]
+    if options:
+        console.print(Text(f"note: what is assumed wrongly can be told: {', '.join(options)}", style="dim"))
     for question in diagnosis.questions:
         asked = f"not known: {question.missing}: {question.why}. Tell it: {question.answer}"
         console.print(Text(asked, style="yellow"))
     for disagreement in diagnosis.pools.disagreements:
         console.print(Text(f"the engine contradicts itself: {disagreement}", style="yellow"))
     if diagnosis.unread:
-        console.print(
-            Text(f"{len(diagnosis.unread)} lines look like pool lines but are not understood:", style="yellow")
-        )
+        lines = counted(len(diagnosis.unread), "line")
+        console.print(Text(f"not understood, or not wholly, of what looks like pool lines: {lines}", style="yellow"))
         for line in diagnosis.unread[:5]:
             console.print(Text(f"  {line.where}: {line.text}", style="dim"))

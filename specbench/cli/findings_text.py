@@ -11,8 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..configuration.config import RunConfig
 from ..diagnose.catalogue import lost_text, title
-from ..diagnose.finding import OWN_WORDS, Finding, Remedy
+from ..diagnose.finding import OWN_WORDS, Finding, Remedy, was_words
 from ..engines.contract import Line
 from ..units import counted
 from .remedies_text import bounds_text, dropped_flags, effect, remedies_text, set_options
@@ -26,7 +27,13 @@ _FURTHER = 1  # lines of a finding after the first
 
 
 def finding_text(
-    finding: Finding, number: int, measured: str, *, everything: bool, above: Sequence[Line] = ()
+    finding: Finding,
+    number: int,
+    measured: str,
+    *,
+    everything: bool,
+    above: Sequence[Line] = (),
+    before: RunConfig | None = None,
 ) -> Iterator[RenderableType]:
     """Cause, proof, and the best fix; with `everything` all of them, and the whole lines. `above`: lines that are shown
     already. Of findings after the first one line proves enough.
@@ -48,7 +55,7 @@ def finding_text(
     if finding.remedies and everything:
         yield Padding(remedies_text(finding.remedies, measured=measured), (0, 0, 0, 3))
     elif finding.remedies:
-        yield from _fix(finding.remedies[0], measured)
+        yield from _fix(finding.remedies[0], measured, before)
     elif number == 1 and finding.severity != "notice":
         yield Padding(Text("fix: none that can be proven from this log", style="dim"), (0, 0, 0, 3))
 
@@ -71,13 +78,14 @@ def shortened(text: str) -> str:
     return f"{kept} … ({len(short) - len(kept):,} more characters: --all)"
 
 
-def _fix(remedy: Remedy, measured: str) -> Iterator[RenderableType]:
+def _fix(remedy: Remedy, measured: str, before: RunConfig | None) -> Iterator[RenderableType]:
     flags, how = remedy.flags, "fix: start the server with"
     if not flags:
         flags, how = dropped_flags(remedy), "fix: start the server without"
     if not flags:
         flags, how = set_options(remedy), "fix: in the params file"
-    yield Padding(Text(how, style="bold green"), (0, 0, 0, 3))
+    was = was_words(remedy, before)
+    yield Padding(Text(f"{how}{f' (it had {was})' if was else ''}", style="bold green"), (0, 0, 0, 3))
     yield Flags(flags)
     mark = " This changes results." if remedy.changes_results else ""
     yield Padding(Text(f"{effect(remedy, measured)}: {remedy.note}.{mark}"), (0, 0, 0, 3))

@@ -70,7 +70,9 @@ def ledger_text(ledger: Ledger, log: ServerLog, origin: str, width: int) -> Tabl
         table.add_column("line", justify="right", no_wrap=True, style="dim")
     if bars:
         table.add_column("", no_wrap=True, width=bar)
-    for entry in ledger.entries:
+    # What the log adds up to by itself has no rest: 0 would be no figure of it.
+    summed = ledger.total_of == "accounted"
+    for entry in (one for one in ledger.entries if not (summed and one.term == "unexplained")):
         cells: list[RenderableType] = [Text(_name(entry, ledger)), _size(entry), _share(entry.size, ledger.total)]
         if lines:
             cells.append("" if entry.line is None else f"{log.at(entry.line, '').line:,}")

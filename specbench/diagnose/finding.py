@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..configuration.config import RunConfig
 from ..engines.contract import Line
 from ..terms import Basis, Limit, Verdict
 from ..units import Interval
@@ -56,6 +57,24 @@ class Finding:
     #: None: not known.
     lost: float | None = None
     beside: str = ""  # the cause in a clause that follows a graver one; "": it explains nothing that one leaves open
+
+
+def was_words(remedy: Remedy, before: RunConfig | None) -> str:
+    """'mem_fraction_static 0.5081': figures that the start had where the remedy changes them. Empty: none was stated,
+    or the remedy's own note says it.
+    """
+    if before is None:
+        return ""
+    sections = before.to_sections()
+    had = {key: sections.get(key.partition(".")[0], {}).get(key.partition(".")[2]) for key in remedy.set}
+    return ", ".join(
+        f"{key.rpartition('.')[2]} {value}"
+        for key, value in had.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and not key.startswith(("parallel.", "gpu."))  # other GPUs are named as such
+        and f"instead of {value}" not in remedy.note
+    )
 
 
 _GRAVEST_FIRST: dict[Severity, int] = {"fatal": 0, "costly": 1, "notice": 2}

@@ -72,7 +72,7 @@ def _concerns(diagnosis: Diagnosis) -> tuple[Concerns, str]:
     if main is not None and (main.id in _OF_ENGINE or _ENGINES_OWN.search(main.cause)):
         return "engine", f"{main.id}: a fault of the engine, to be reported with the lines below."
     if main is not None and main.id in _PERHAPS:
-        fix = " A change of the configuration that avoids it is below." if main.remedies else ""
+        fix = " A change of the configuration that avoids it is known." if main.remedies else ""
         return "perhaps engine", f"{main.id}: worth a report where it persists with another configuration.{fix}"
     if (missed := _missed(diagnosis)) is not None:
         return (

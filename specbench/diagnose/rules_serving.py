@@ -64,8 +64,10 @@ def prefix_hits(case: Case) -> tuple[Finding, ...]:
         return (_hits(f"{len(found)} of {len(measured)} measured requests", share, (line,)),)
     if case.requests:
         return ()
-    new = sum(value or 0 for value in case.log.prefill.get("new_tokens", ()))
-    cached_total = sum(value or 0 for value in case.log.prefill.get("cached_tokens", ()))
+    columns = (case.log.prefill.get(name, ()) for name in ("new_tokens", "cached_tokens"))
+    # A line that tells only one of them says nothing of their share.
+    both = [(new, cached) for new, cached in zip(*columns, strict=True) if new is not None and cached is not None]
+    new, cached_total = sum(new for new, _ in both), sum(cached for _, cached in both)
     if cached_total < _HITS * (new + cached_total) or cached_total == 0:
         return ()
     at = next(i for i, value in enumerate(case.log.prefill["cached_tokens"]) if value)

@@ -41,6 +41,7 @@ def _table(found: Ledger, ranks: list[str], study: Seen) -> Shown:
     rows: list[list[Value]] = [
         [_what(entry), amount_cell(None if entry.size is None else entry.size.bytes, "bytes"), _source(entry)]
         for entry in found.entries
+        if not (found.total_of == "accounted" and entry.term == "unexplained")  # it has none: 0 is no figure of the log
     ]
     total = amount_cell(found.total.bytes, "bytes")
     rows.append([Cell(text=f"= {_TOTALS[found.total_of]}{whose}"), total, Cell(text=found.total_source, wide=True)])

@@ -167,7 +167,7 @@ def code_lines(lines: Iterable[tuple[int | None, str]], *, label: str) -> Shown:
     """Lines of a log, each with its number in the file."""
     rows = list(lines)
     body = "\n".join(
-        (f'<span class="ln">{number}</span>' if number is not None else "") + escape(text) for number, text in rows
+        (f'<span class="ln">{number}</span> ' if number is not None else "") + escape(text) for number, text in rows
     )
     text = "\n".join((f"  line {number}: " if number is not None else "  ") + line for number, line in rows)
     return Shown(f'<pre class="log" aria-label="{escape(label)}">{body}</pre>' if rows else "", text)
