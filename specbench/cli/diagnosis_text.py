@@ -32,7 +32,7 @@ _FIXES_SHOWN = 8
 #: Words of an assumption -> the option that tells better.
 _TELL = {
     "assumed to be ": "--model NAME|FOLDER",
-    "GPU assumed ": "--gpu NAME (others on a larger card make it look like a smaller one)",
+    "GPU assumed ": "--gpu NAME",
     "engine version assumed ": "--engine-version V",
 }
 _ALL_COLUMNS = 56
