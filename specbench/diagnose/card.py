@@ -49,15 +49,15 @@ def card_of_log(log: ServerLog, pools: PoolReport, told: Told, assumed: list[str
     why = "the smallest card of the table with that much memory free"
     if capacity:
         why = "its capacity is in an out-of-memory text"
-    also = f"; {', '.join(others)} had as much: --gpu NAME tells" if others else ""
+    doubts = [f"{', '.join(others)} had as much"] if others else []
     free = max((quantity.bytes for quantity in pools.pre.values()), default=gpu.total_bytes)
-    shared = ""
     if free < (1 - _IN_USE) * gpu.total_bytes:
-        shared = (
-            f"; {format_gib(free)} of its {format_gib(gpu.total_bytes)} were free: something else uses it, or it is "
-            "a larger card that something else uses: --gpu NAME tells"
+        doubts.append(
+            f"{format_gib(free)} of its {format_gib(gpu.total_bytes)} were free: something else uses it, or it is "
+            "another card"
         )
-    assumed.append(f"GPU assumed {gpu.name} ({why}{also}{shared})")
+    also = f"; {'; '.join(doubts)}: --gpu NAME tells" if doubts else ""
+    assumed.append(f"GPU assumed {gpu.name} ({why}{also})")
     return gpu.name, False
 
 
