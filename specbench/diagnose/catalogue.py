@@ -276,7 +276,7 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
         "No request can use the whole context: long inputs are refused, and long answers end early without a warning. "
         "A notice where nobody asked for so long a context, or where the requests that met it are told above.",
         "costly",
-        "of the context, or of the requests sent",
+        "of the context",
     ),
     "token-limit-not-binding": Kind(
         "max_total_tokens does not bind",

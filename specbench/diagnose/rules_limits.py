@@ -140,17 +140,9 @@ def context_above_pool(case: Case) -> tuple[Finding, ...]:
             severity=_severity(case, tokens, asked is not None or not told),
             evidence=evidence or case.pool_lines()[-1:],
             remedies=case.remedies_for_context(context),
-            lost=_lost(case, tokens, context),
+            lost=None if case.requests else 1 - tokens / context,  # requests that met it tell themselves
         ),
     )
-
-
-def _lost(case: Case, tokens: int, context: int) -> float:
-    """The share of the context; where the load is known, of requests that fit the context and not the pool."""
-    if not case.requests:
-        return 1 - tokens / context
-    lengths = [request.input_tokens + request.max_new_tokens for request in case.requests]
-    return sum(_longest(tokens) < length <= context for length in lengths) / len(lengths)
 
 
 def _longest(tokens: int) -> int:
