@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from specbench.configuration.config import RunConfig
 from specbench.diagnose import diagnosis
 from specbench.errors import ConfigError
 from specbench.params import load_run
+from specbench.records.record import RunRecord
 from specbench.studies.study import study
 from specbench.whatif import figures, handing
 from specbench.whatif.controls import changes, controls
@@ -342,3 +344,20 @@ def test_what_came_from_a_log_is_text(record: WhatIf) -> None:
     assert found.verdict == "not predicted" and "<script>" in found.reason
     html = figures.headline(what, found, found).html + figures.figures(what, found, found).html
     assert "<script>" not in html and "&lt;script&gt;" in html
+
+
+def test_damaged_recordings_are_passed_over_and_a_file_is_no_folder_of_them(tmp_path: Path) -> None:
+    """One without its log, one whose status is cut, one whose configuration is no YAML, and the good one."""
+    damages = {"a": ("server.log", None), "b": ("status.json", '{"a":'), "c": ("config.yaml", "a: ["), "d": None}
+    for name, damage in damages.items():
+        shutil.copytree(RECORDS / "dflash_r8", tmp_path / name)
+        if damage is not None:
+            file, text = tmp_path / name / damage[0], damage[1]
+            file.unlink()
+            if text is not None:
+                file.write_text(text)
+    config = RunRecord.open(RECORDS / "dflash_r8").config
+    found = recordings(config, tmp_path, from_log=False)
+    assert [record.folder.name for record in found.same] == ["d"]
+    with pytest.raises(ConfigError, match=r"\Arecordings: .* cannot be read: Not a directory\.\n.+\Z"):
+        recordings(config, tmp_path / "d" / "server.log", from_log=False)

@@ -16,9 +16,9 @@ from ..configuration.config import RunConfig
 from ..diagnose.fromlog import config_of_log
 from ..diagnose.told import Told
 from ..engines.sglang.logs import read as read_log
-from ..errors import SpecbenchError
+from ..errors import ConfigError, SpecbenchError
 from ..lifecycle.differences import OPEN
-from ..paths import resolve
+from ..paths import resolve, shortened
 from ..reading.pools import report
 from ..records.listing import every_folder
 from ..records.record import RunRecord, has_record
@@ -48,10 +48,17 @@ class Found:
 
 
 def recordings(config: RunConfig, folder: str | Path | None, *, from_log: bool) -> Found:
-    """`from_log`: the configuration was read from a log. ConfigError: there is no such folder. None: no recordings."""
+    """`from_log`: the configuration was read from a log. ConfigError: there is no such folder, or it cannot be read.
+    None: no recordings."""
     if folder is None:
         return Found(same=())
-    records = list(_records(resolve(folder, kind="recordings")))
+    root = resolve(folder, kind="recordings")
+    try:
+        records = list(_records(root))
+    except OSError as error:
+        raise ConfigError(
+            f"recordings: {shortened(root)!r} cannot be read: {error.strerror}.\nGive a folder of records, or None."
+        ) from None
     wanted = deciding(config)
     same = [record for record in records if _is(record, wanted, from_log=from_log)]
     if same:
@@ -64,9 +71,12 @@ def _records(root: Path) -> Iterator[RunRecord]:
     for folder in every_folder(root):
         if has_record(folder):
             try:
-                yield RunRecord.open(folder)
+                record = RunRecord.open(folder)
+                has_log = record.log_path.is_file()
             except SpecbenchError:
                 continue  # a damaged one plays nothing
+            if has_log:
+                yield record
 
 
 def _is(record: RunRecord, wanted: Mapping[str, Any], *, from_log: bool) -> bool:
