@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import reprlib
 import stat
 import sys
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ def runs_root() -> Path:
 
 def resolve(path: str | Path, *, kind: str = "path") -> Path:
     """The existing file or folder that a user means by `path`. ConfigError (two lines) when there is none."""
+    if not isinstance(path, (str, os.PathLike)):  # a notebook's parameter, from a file or a command line
+        raise ConfigError(f"{kind}: got {reprlib.repr(path)}.\nExpected a path, as text.")
     asked = expanded(Path(path))
     candidates = [asked] if asked.is_absolute() else [Path.cwd() / asked, workbook_root() / asked]
     for candidate in candidates:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from specbench.cli import _have_width
 from specbench.cli.options import make_room, write_text
 from specbench.errors import ConfigError
 from specbench.paths import resolve, without_end
+from specbench.studies.opened import opened
 
 ROOT = Path(__file__).parent.parent
 
@@ -83,3 +85,15 @@ def test_a_report_that_cannot_be_there_is_refused_before_the_work(tmp_path: Path
     for target in (tmp_path, tmp_path / "file" / "report.md"):
         with pytest.raises(ConfigError, match=r"\A--report .*\n.+\Z"):
             make_room("--report", target)
+
+
+@pytest.mark.parametrize("given", [5, None, True, {"a": 1}, b"x.log", [5], [[]]])
+def test_a_notebooks_parameter_that_is_no_path_is_two_lines(given: Any) -> None:
+    """papermill -y '{record: 5}'."""
+    with pytest.raises(ConfigError, match=r"\Arecord or log: got .{1,20}\.\nExpected a path, as text\.\Z"):
+        opened(given)
+
+
+def test_what_is_told_that_has_no_names_is_two_lines() -> None:
+    with pytest.raises(ConfigError, match=r"\Atold: got 5 \(a whole number\)\.\nExpected names with their values"):
+        opened(ROOT / "tests/records/h200_story-8/server.log", told=5)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 from .. import __version__
 from ..configuration.explain import listed, shown
@@ -102,7 +102,7 @@ def opened(
     the same server without speculation, to tell whether speculation pays. ConfigError: no such file, or no such server.
     RecordError, LogFormatError: it is there, and cannot be read as what it is.
     """
-    paths = [source] if isinstance(source, (str, Path)) else list(source)
+    paths = list(source) if isinstance(source, (list, tuple)) else [cast(Path, source)]
     beside = _told(told)
     if len(paths) == 1 and resolve(paths[0], kind="record or log").is_dir():
         record = study(paths[0])
@@ -120,6 +120,8 @@ def _judged(found: Diagnosis, against: str | Path | None) -> Diagnosis:
 def _told(told: Told | Mapping[str, Any] | None) -> Told | None:
     if told is None or isinstance(told, Told):
         return told
+    if not isinstance(told, Mapping):
+        raise ConfigError(f"told: got {shown(told)}.\nExpected names with their values, as in the notebook's comment.")
     unknown = [name for name in told if name not in (*_BY_NAME, *_MAPPINGS)]
     if unknown:
         raise ConfigError(f"told: {shown(unknown[0])}: no such key.\nAllowed here: {listed((*_BY_NAME, *_MAPPINGS))}.")
