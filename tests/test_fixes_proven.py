@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from specbench.diagnose.diagnosis import of_path
 from specbench.records.record import RunRecord
 from specbench.studies.proofs import proofs
 from specbench.studies.study import Study, study
@@ -60,3 +61,14 @@ class TestAFix:
         config = WhatIf.of(refused.diagnosis).with_(change).config
         assert config is not None
         assert [record.name for record in recordings(config, RECORDS, from_log=False).same] == [name]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"), [(TRIED[0][0], TRIED[0][1]), ({"memory.mem_fraction_static": 0.60299}, TRIED[1][1])]
+)
+def test_the_log_of_an_equal_start_leads_to_them_too(change: dict[str, Any], name: str) -> None:
+    """0512_dflash_r8_exact emulated no card: its own fraction is what a server that emulates one is passed."""
+    what = WhatIf.of(of_path(RECORDS / "0512_dflash_r8_exact" / "server.log"))
+    config = what.with_(change).config
+    assert config is not None
+    assert [record.name for record in recordings(config, RECORDS, from_log=True).same] == [name]

@@ -248,7 +248,7 @@ def test_the_recording_that_is_the_changed_configuration(collapsed: WhatIf) -> N
     config = moved(collapsed, requests=4).config
     assert config is not None
     found = recordings(config, RECORDS, from_log=collapsed.config.name == "server.log")
-    assert [one.name for one in found.same] == ["0512_dflash_r4_exact"]
+    assert [one.name for one in found.same] == ["h200_story-4", "0512_dflash_r4_exact"]
 
 
 def test_where_none_fits_the_nearest_are_named_with_what_differs(record: WhatIf) -> None:
@@ -291,17 +291,17 @@ def test_predicted_tried_proven(record: WhatIf, tmp_path: Path, monkeypatch: pyt
     trial = Trial(after.config, RECORDS, lambda state, text: heard.append((state, text)), choose=chosen)
     trial.start()
     assert trial.wait(60) and trial.found is not None
-    assert heard[-1][0] == "done" and "recorded (replayed): 0512_dflash_r4_exact" in heard[-1][1]
+    assert heard[-1][0] == "done" and "recorded (replayed): h200_story-4" in heard[-1][1]
     assert trial.found.record.origin == "recorded"
-    assert trial.found.diagnosis.pools.kv_tokens == 87_061
+    assert trial.found.diagnosis.pools.kv_tokens == 87_063
     lines = figures.proven(record, after, trial.found).text.splitlines()
     tokens = next(line.split() for line in lines if line.startswith("kv_tokens"))
     # Old start, predicted with its interval, the new record's, and that it lies within.
-    assert (tokens[1], tokens[2], tokens[-2:]) == ("11893", "87062", ["87061", "match"])
+    assert (tokens[1], tokens[2], tokens[-2:]) == ("11893", "87062", ["87063", "match"])
     assert next(line for line in lines if line.startswith("outcome")).split()[1:] == [
         "refused",
         "serves",
-        "started",
+        "served",
         "match",
     ]
     assert "measured" not in "\n".join(lines)

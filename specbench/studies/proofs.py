@@ -23,9 +23,9 @@ from ..engines.sglang.resolve import settings
 from ..errors import SpecbenchError
 from ..records.record import RunRecord
 
-_FRACTION, _EMULATE, _WIDTH = "memory.mem_fraction_static", "gpu.emulate", "speculative.num_draft_tokens"
+FRACTION, EMULATE, _WIDTH = "memory.mem_fraction_static", "gpu.emulate", "speculative.num_draft_tokens"
 #: Under which a difference between passed fractions is named.
-_PASSED = f"{_FRACTION} as passed"
+_PASSED = f"{FRACTION} as passed"
 _FLAG = "engine.args."
 _FRACTION_SLOP = 0.005
 _SECTIONS = ("parallel", "speculative", "memory")
@@ -50,8 +50,8 @@ def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> 
     found: list[Proof] = []
     for record in records:
         tried = deciding(record.config)
-        one_emulates = (origin[_EMULATE] is None) != (tried[_EMULATE] is None)
-        aside = {_EMULATE, _FRACTION} if one_emulates else set()
+        one_emulates = (origin[EMULATE] is None) != (tried[EMULATE] is None)
+        aside = {EMULATE, FRACTION} if one_emulates else set()
         if any(tried[key] != remedy.set[key] for key in decided if key not in aside):
             continue
         other = {
@@ -59,10 +59,10 @@ def proofs(remedy: Remedy, failing: RunConfig, records: Iterable[RunRecord]) -> 
             for key, value in origin.items()
             if key not in remedy.set and key not in aside and tried[key] != value
         }
-        if other.keys() - {_FRACTION}:
+        if other.keys() - {FRACTION}:
             continue
         if one_emulates:
-            other[_PASSED] = (_passed(failing.replace(remedy.set)), _passed(record.config, record.env))
+            other[_PASSED] = (passed_fraction(failing.replace(remedy.set)), passed_fraction(record.config, record.env))
         if all(_near(here, there) for here, there in other.values()):
             found.append(Proof(record=record, other={key: pair for key, pair in other.items() if pair[0] != pair[1]}))
     return _closest_first(found)
@@ -94,7 +94,7 @@ def _closest_first(found: Iterable[Proof]) -> tuple[Proof, ...]:
     return tuple(sorted(found, key=lambda one: (len(one.other), not one.record.requests(), one.record.name)))
 
 
-def _passed(config: RunConfig, env: Mapping[str, Any] | None = None) -> float | None:
+def passed_fraction(config: RunConfig, env: Mapping[str, Any] | None = None) -> float | None:
     """The fraction on the command line: as recorded in env.json, else as computed; None: it cannot be."""
     recorded = (env or {}).get("emulation")
     told = recorded.get("passed") if isinstance(recorded, Mapping) else None
@@ -116,7 +116,7 @@ def deciding(config: RunConfig) -> dict[str, Any]:
     data = config.to_sections()
     flat = {f"{section}.{key}": value for section in _SECTIONS for key, value in data[section].items()}
     flat |= {"model": data["model"], "engine.version": data["engine"]["version"], "gpu.name": data["gpu"]["name"]}
-    flat[_EMULATE] = data["gpu"]["emulate"]
+    flat[EMULATE] = data["gpu"]["emulate"]
     if flat[_WIDTH] is None and config.speculative.algorithm != "none":
         flat[_WIDTH] = _own_width(config)
     return flat

@@ -1,8 +1,9 @@
 """Recordings that are the changed configuration, or nearly. In: the change and a folder of records. Out: which fit.
 
-A recording fits when it is the same in everything that decides memory (see `studies.proofs`). The non-obvious thing: a
+A recording fits when it is the same in everything that decides memory (see `studies.proofs`). The non-obvious things: a
 configuration that was read from a bare log holds every argument as the engine printed it, its defaults too; a recording
-is then compared by what its own log prints.
+is then compared by what its own log prints. Of one that emulated a smaller card the fraction counts that its server was
+passed, beside a start that emulates none.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from ..paths import resolve, shortened
 from ..reading.pools import report
 from ..records.listing import every_folder
 from ..records.record import RunRecord, has_record
-from ..studies.proofs import deciding
+from ..studies.proofs import EMULATE, FRACTION, deciding, passed_fraction
 
 #: Compared before any log is read.
-_PLAIN = ("memory.max_running_requests", "parallel.tp_size", "gpu.name", "gpu.emulate", "model")
+_PLAIN = ("memory.max_running_requests", "parallel.tp_size", "gpu.name", "model")
+#: Fractions that differ by no more are one: on the largest card 3 MiB.
+_SAME_FRACTION = 1e-5
 _NEAREST = 3
 #: Of one difference in its weight: another model or engine is further away than another number.
 _FAR: Mapping[str, int] = {"model": 100, "engine.version": 10, "gpu.name": 10, "speculative.algorithm": 20}
@@ -81,11 +84,26 @@ def _records(root: Path) -> Iterator[RunRecord]:
 
 def _is(record: RunRecord, wanted: Mapping[str, Any], *, from_log: bool) -> bool:
     recorded = deciding(record.config)
-    if recorded == wanted:
-        return True
-    if not from_log or any(recorded[key] != wanted[key] for key in _PLAIN):
+    if any(recorded[key] != wanted[key] for key in _PLAIN):
         return False
-    return any(deciding(config) == wanted for config in _as_logged(record))
+    if _alike(recorded, wanted) or (recorded[EMULATE] != wanted[EMULATE] and _alike(_passed(record), wanted)):
+        return True
+    return from_log and any(_alike(deciding(config), wanted) for config in _as_logged(record))
+
+
+def _passed(record: RunRecord) -> dict[str, Any]:
+    """What decides memory of a run that emulated a smaller card, as its server was passed it: of the card itself."""
+    return {**deciding(record.config), EMULATE: None, FRACTION: passed_fraction(record.config, record.env)}
+
+
+def _alike(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(_equal(recorded.get(key), value) for key, value in wanted.items())
+
+
+def _equal(recorded: Any, wanted: Any) -> bool:
+    if isinstance(recorded, float) and isinstance(wanted, float):
+        return abs(recorded - wanted) <= _SAME_FRACTION
+    return bool(recorded == wanted)
 
 
 def _as_logged(record: RunRecord) -> Iterator[RunConfig]:
