@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from specbench.cli.diagnosis_text import render
 from specbench.diagnose.against import with_other
 from specbench.diagnose.diagnosis import of_path
 from specbench.diagnose.maintainer import report
@@ -194,3 +197,13 @@ def test_speculation_is_judged_against_the_server_without_it() -> None:
     assert "at 4 running requests 97.7 against 62.0 ms (9 and 9 decode lines)" in finding.cause
     assert "gives 1.00 tokens; it breaks even at 1.58" in finding.cause
     assert "The weights are random (--load-format dummy)" in finding.cause
+
+
+def test_a_fix_names_the_variable_that_its_flags_need() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    render(of_path(PROVOKED / "0.5.12-radix.log"), console)
+    text = " ".join(console.export_text().split())
+    assert (
+        "fix: start the server with SGLANG_ENABLE_SPEC_V2=1 in its environment, and with --mamba-scheduler-strategy "
+        "extra_buffer" in text
+    )

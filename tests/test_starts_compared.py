@@ -80,3 +80,14 @@ def test_the_start_before_is_kept_and_only_that() -> None:
     assert log.previous is not None and log.previous.previous is None
     assert [str(load.before and round(load.before.bytes / 2**30, 2)) for load in log.previous.weights] == ["108.61"]
     assert logs.read([PLAIN.encode()]).previous is None
+
+
+def test_a_later_start_is_never_the_one_before() -> None:
+    """Of a start that served, then two that only loaded, the first counts: nothing was before it."""
+    loaded = "".join(PLAIN.splitlines(True)[:20]).replace("is fired up", "")
+    assert "Load weight begin" in loaded and "Load weight end" not in loaded
+    log = logs.read([line.encode() for line in (PLAIN + loaded + loaded).splitlines(True)])
+    assert log.ready_line is not None and log.previous is None
+    log = logs.read([line.encode() for line in (OTHERS + PLAIN + loaded).splitlines(True)])
+    assert log.previous is not None
+    assert [load.before and round(load.before.bytes / 2**30, 2) for load in log.previous.weights] == [108.61]

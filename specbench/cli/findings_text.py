@@ -16,7 +16,7 @@ from ..diagnose.catalogue import lost_text, title
 from ..diagnose.finding import OWN_WORDS, Finding, Remedy, was_words
 from ..engines.contract import Line
 from ..units import counted
-from .remedies_text import bounds_text, dropped_flags, effect, remedies_text, set_options
+from .remedies_text import bounds_text, dropped_flags, effect, environment, remedies_text, set_options
 
 _SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"}
 #: The time of a line; ranks stay.
@@ -84,6 +84,8 @@ def _fix(remedy: Remedy, measured: str, before: RunConfig | None) -> Iterator[Re
         flags, how = dropped_flags(remedy), "fix: start the server without"
     if not flags:
         flags, how = set_options(remedy), "fix: in the params file"
+    if variables := environment(remedy):
+        how = how.replace("the server", f"the server with {variables} in its environment, and", 1)
     was = was_words(remedy, before)
     yield Padding(Text(f"{how}{f' (it had {was})' if was else ''}", style="bold green"), (0, 0, 0, 3))
     yield Flags(flags)

@@ -19,6 +19,7 @@ _EFFECTS: tuple[tuple[Limit, str], ...] = (
     ("state_slots", "slots"),
     ("kv_tokens", "KV tokens"),
 )
+_VARIABLE = "engine.env."
 
 
 def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logged free memory") -> Group:
@@ -38,6 +39,12 @@ def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logge
 def set_options(remedy: Remedy) -> str:
     """The same change as `specbench` takes it."""
     return " ".join(f"--set {key}={_value(value)}" for key, value in remedy.set.items())
+
+
+def environment(remedy: Remedy) -> str:
+    """'SGLANG_ENABLE_SPEC_V2=1': variables that are set beside the flags; "": none."""
+    names = {key: key.removeprefix(_VARIABLE) for key in remedy.set if key.startswith(_VARIABLE)}
+    return " ".join(f"{name}={remedy.set[key]}" for key, name in names.items())
 
 
 def dropped_flags(remedy: Remedy) -> str:

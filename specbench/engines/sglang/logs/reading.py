@@ -106,7 +106,8 @@ def collect(source: Source) -> Raw:
     """Read the whole source once, in flat memory."""
     current = Start()
     told: Start | None = None  # the last start before it that had an outcome
-    before: tuple[Start, ...] = ()  # the last two before it that had got as far as loading
+    before: Start | None = None  # the last start before it that had got as far as loading
+    before_told: Start | None = None  # the same, of `told`
     starts, several = 0, False
     last, is_first = Block(b"", 0, 0), True
     version: str | None = None
@@ -119,16 +120,16 @@ def collect(source: Source) -> Raw:
         parts = _parts(block)
         for begins, part in parts:
             if begins and current.has_loaded:
-                told = current if current.has_outcome else told
-                before = (*before[-1:], current)
-                current, several = current.successor(), True
+                if current.has_outcome:
+                    told, before_told = current, before
+                before, current, several = current, current.successor(), True
             starts += begins
             if part is not None:
                 current.take(part)
         last, is_first = block, False
     lines = last.line_of(len(last.text)) - last.text.endswith(b"\n")
     chosen = current if told is None or current.has_outcome else told
-    previous = next((start for start in reversed(before) if start is not chosen), None)
+    previous = before if chosen is current else before_told
     later = None if chosen is current else current.arguments
     return Raw(chosen, max(starts, 1), lines, version, beginning, several, later, previous)
 
