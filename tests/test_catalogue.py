@@ -61,5 +61,6 @@ def test_a_fix_that_leaves_a_flag_out_says_so() -> None:
     text = Console(width=100, record=True, file=io.StringIO())
     render(found, text)
     lines = [line.strip() for line in text.export_text().splitlines()]
-    assert lines[lines.index("fix: start the server without (it had max_total_tokens 8000)") + 1] == "--max-total-tokens"
+    fix = lines.index("fix: start the server without (it had max_total_tokens 8000)")
+    assert lines[fix + 1] == "--max-total-tokens"
     assert "1. costly: Inputs were cut (input-truncated)" in lines
