@@ -191,9 +191,15 @@ def test_other_kinds_of_kv_are_left_out(label: str | None, k: int | None, why: s
 def test_a_draft_that_never_loaded_and_is_not_known() -> None:
     """0.5.12 loads the draft after the pools: a start that is refused there does not tell what it takes."""
     found = own_start(*read("0512_dflash_r8", draft=False))
-    assert found == (
-        "the draft's weights and KV, which come after the pools (sglang 0.5.12 (era I)), are not in the log"
-    )
+    assert found == ("the draft's weights and KV, which SGLang 0.5.12 loads after the pools, are not in the log")
+
+
+@pytest.mark.parametrize("change", [{"memory.kv_cache_dtype": "fp8_e4m3"}, {"memory.kv_cache_dtype": "auto"}])
+def test_a_draft_that_never_loaded_has_two_bytes_an_element_or_is_left_out(change: dict[str, Any]) -> None:
+    log, pools, arguments = read("0512_dflash_r8")
+    found = own_start(log, pools, arguments.replace(change))
+    assert isinstance(found, str) == (change["memory.kv_cache_dtype"] != "auto")
+    assert not isinstance(found, str) or found == "the draft's KV is not in the log, and neither is its dtype"
 
 
 # ── computed starts of other models and versions ─────────────────────────────────────────────────────────────────────

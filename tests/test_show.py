@@ -24,6 +24,7 @@ from specbench.show.run import served_cell
 from specbench.show.serving import _spread
 from specbench.show.shown import Cell, code_lines, joined, paragraph, table
 from specbench.show.story import warnings
+from specbench.studies.opened import opened
 from specbench.studies.study import collect, study
 from specbench.units import GIB, Interval, format_gib
 
@@ -420,3 +421,9 @@ def test_marks_that_differ_in_the_passed_fraction_alone_are_said_once(tmp_path: 
         "h200-tp2_dflash-8, h200-tp2_story-8, h200_dflash-8, h200_story-4."
     )
     assert random.startswith("In all 5 runs the weights are random")
+
+
+def test_a_remedy_says_what_it_replaces() -> None:
+    page = show.findings(opened(RECORDS / "0512_dflash_r8_exact" / "server.log")).html
+    assert "--mem-fraction-static 0.6 (it had mem_fraction_static 0.50814)" in page
+    assert "--speculative-num-draft-tokens 4<" in page  # its note says: 4 instead of 16

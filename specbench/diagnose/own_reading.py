@@ -155,6 +155,13 @@ def _draft_tokens(config: RunConfig, seen: Interval | None) -> int | str:
     return given if given is not None else seen.point if seen is not None else 0
 
 
+def _is_bf16(config: RunConfig, target: RankPools) -> bool:
+    """Whether KV has two bytes an element: as asked, and nothing else logged."""
+    asked, logged = config.memory.kv_cache_dtype, target.dtype
+    own = config.engine.args.get("speculative_draft_kv_cache_dtype")
+    return asked in ("auto", "bfloat16", "bf16") and own is None and (logged is None or "float16" in logged)
+
+
 def _beside(
     config: RunConfig, pools: PoolReport, target: RankPools, rule: Rule, logged_kv: Interval | None
 ) -> tuple[Interval, Interval] | str:
@@ -171,9 +178,11 @@ def _beside(
     if (weights is None or kv is None) and path is not None and (known := named_by(path)) is not None:
         draft, tp = load_model(known), config.parallel.tp_size
         weights = weights or draft.weights_bytes(tp)
+        if kv is None and not _is_bf16(config, target):
+            return "the draft's KV is not in the log, and neither is its dtype"
         kv = kv or Interval.exact(sum(layer.bytes_per_token(tp, 2) for layer in draft.attention_layers))
     if kv is None or (weights is None and not rule.draft_loads_first):
-        return f"the draft's weights and KV, which come after the pools ({rule.label}), are not in the log"
+        return f"the draft's weights and KV, which SGLang {rule.version} loads after the pools, are not in the log"
     taken = [Interval(*(target.kv_tokens * size for size in (kv.low, kv.point, kv.high)))]
     if not rule.draft_loads_first and weights is not None:
         taken.append(weights)

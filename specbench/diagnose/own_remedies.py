@@ -22,7 +22,7 @@ from ..units import GIB, format_gib
 from .finding import Remedy
 from .own_prediction import OwnPrediction, likely, predicted
 from .own_start import OwnStart
-from .trying import Change, needed_tokens, of_candidate
+from .trying import Change, largest, needed_tokens, of_candidate
 
 _MOST = 6
 #: To stay outside the pools where no graphs are logged: what the engine's default fraction leaves on a card of more
@@ -100,16 +100,12 @@ def own_tried(start: OwnStart, change: Change, wanted: int) -> Remedy | None:
 
 def _most_requests(start: OwnStart, high: int) -> Remedy | None:
     """Asking for less: the largest number that serves, by bisection."""
-    best, low = None, 1
-    while low <= high:
-        number = (low + high) // 2
+
+    def asking(number: int) -> Remedy | None:
         note = f"asks for {number:,} instead of {_asked_text(start)}: the rest waits at the client"
-        remedy = own_tried(start, Change({"memory.max_running_requests": number}, note), number)
-        if remedy is None:
-            high = number - 1
-        else:
-            best, low = remedy, number + 1
-    return best
+        return own_tried(start, Change({"memory.max_running_requests": number}, note), number)
+
+    return largest(1, high, asking)
 
 
 def _asked_text(start: OwnStart) -> str:

@@ -22,6 +22,7 @@ from .trying import (
     Situation,
     changed,
     fraction_of,
+    largest,
     of_candidate,
     point,
     slack_bytes,
@@ -164,17 +165,13 @@ def at_most(situation: Situation, low: int, high: int, goal: Goal | None = None)
 
     `goal`: what else is to be reached.
     """
-    best: Remedy | None = None
-    while low <= high:
-        number = (low + high) // 2
+
+    def asking(number: int) -> Remedy | None:
         note = f"asks for {number:,} instead of {situation.wanted_requests:,}: the rest waits at the client"
         asked = Goal(requests=number) if goal is None else dataclasses.replace(goal, requests=number)
-        found = tried(situation, Change({"memory.max_running_requests": number}, note), asked)
-        if found is None:
-            high = number - 1
-        else:
-            best, low = found, number + 1
-    return best
+        return tried(situation, Change({"memory.max_running_requests": number}, note), asked)
+
+    return largest(low, high, asking)
 
 
 def _pairs(situation: Situation) -> Iterator[Ladder]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -32,6 +32,9 @@ _SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "ma
 _NEAR_DEFAULT = 0.02
 #: Keys by which graphs become others than those that were logged.
 _GRAPHS = ("memory.cuda_graph_max_bs", "engine.args.disable-cuda-graph", "engine.args.disable_cuda_graph")
+
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,3 +225,18 @@ def _frees(situation: Situation, budget: MemoryBudget, goal: Goal) -> bool:
 def _left_bytes(budget: MemoryBudget) -> int | None:
     slack, taken = slack_bytes(budget), estimated_outside(budget)
     return None if slack is None else slack - (0 if taken is None else taken.point)
+
+
+def largest(low: int, high: int, found: Callable[[int], _Found | None]) -> _Found | None:
+    """What is found of the largest number from `low` to `high` of which anything is, by bisection: a log may ask for
+    any number. None: of none.
+    """
+    best: _Found | None = None
+    while low <= high:
+        number = (low + high) // 2
+        one = found(number)
+        if one is None:
+            high = number - 1
+        else:
+            best, low = one, number + 1
+    return best

@@ -10,7 +10,7 @@ from dataclasses import replace
 from html import escape
 
 from ..diagnose.catalogue import title
-from ..diagnose.finding import ORDER, Finding, Ground, Remedy
+from ..diagnose.finding import ORDER, Finding, Ground, Remedy, was_words
 from ..engines.contract import Line
 from ..reading.outcome import in_words
 from ..records.record import RunRecord
@@ -92,7 +92,9 @@ def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Seen, *, says_bas
     """`says_basis`: the remedies beside it are predicted from something else."""
     limits = [_limit_cell(remedy, limit) for limit in ("running_requests", "state_slots", "kv_tokens")]
     cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
-    change = Cell(text=change_text(dict(remedy.set)), code=True, below=remedy.flags or None)
+    was = was_words(remedy, study.config)
+    below = f"{remedy.flags} (it had {was})".lstrip() if was else remedy.flags
+    change = Cell(text=change_text(dict(remedy.set)), code=True, below=below or None)
     basis = _predicted_from(remedy)
     source = f"predicted from {basis}" if says_basis and basis is not None else None
     return [

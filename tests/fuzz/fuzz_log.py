@@ -2,16 +2,15 @@
 
     python -m tests.fuzz.fuzz_log [libFuzzer options] [corpus folder]
 
-Seeds are the shipped logs. An error that is no refusal, a control character in what is printed, or an input that
-takes more than -timeout seconds (by the clock, of instrumented code) stops it; the input is then in crash-… or
-timeout-…, the beginning of a test.
+Seeds are the shipped logs, copied to .fuzz/seeds. An error that is no refusal, a control character in what is printed,
+or an input that takes more than -timeout seconds (by the clock, of instrumented code) stops it; the input is then in
+crash-… or timeout-…, the beginning of a test.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-import tempfile
 from pathlib import Path
 
 import atheris
@@ -29,12 +28,14 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="specbench-fuzz-") as folder:
-        for number, seed in enumerate(SEEDS):
-            (Path(folder) / f"{number}.log").write_bytes(seed.read_bytes())
-        options = ["-max_len=65536", "-timeout=120", "-rss_limit_mb=2048", "-print_final_stats=1"]
-        atheris.Setup([sys.argv[0], *options, *sys.argv[1:], folder], answered, custom_mutator=mutate)
-        atheris.Fuzz()
+    # libFuzzer ends the process itself: a temporary folder would be left behind.
+    folder = Path(".fuzz") / "seeds"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(SEEDS):
+        (folder / f"{number}.log").write_bytes(seed.read_bytes())
+    options = ["-max_len=65536", "-timeout=120", "-rss_limit_mb=2048", "-print_final_stats=1"]
+    atheris.Setup([sys.argv[0], *options, *sys.argv[1:], str(folder)], answered, custom_mutator=mutate)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":
