@@ -14,7 +14,7 @@ import yaml
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.diagnose import diagnosis
-from specbench.errors import ConfigError
+from specbench.errors import ConfigError, LaunchError
 from specbench.params import load_run
 from specbench.records.record import RunRecord
 from specbench.studies.study import study
@@ -281,6 +281,22 @@ def chosen(config: RunConfig, folder: str | Path | None, *, from_log: bool = Fal
     same = recordings(config, folder, from_log=from_log).same
     assert same
     return Way(config=replay_of(same[0], "tried"), words=f"recorded (replayed): {same[0].name}")
+
+
+def test_graphs_that_only_one_of_the_two_has_are_named(record: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0512_dflash_r8_exact was started without CUDA graphs, h200_story-4 with them."""
+    monkeypatch.setattr("specbench.whatif.trial.preflight", refusing)
+    config = moved(record, requests=4).config
+    assert config is not None
+    assert way(config, RECORDS).words == (
+        "recorded (replayed): h200_story-4, which was with CUDA graphs (this start without)"
+    )
+    alike = WhatIf.of(diagnosis.of_path(RECORDS / "h200_story-8")).with_({"memory.max_running_requests": 4}).config
+    assert alike is not None and way(alike, RECORDS).words == "recorded (replayed): h200_story-4"
+
+
+def refusing(_: RunConfig) -> None:
+    raise LaunchError("no engine here.\nNone is needed.")
 
 
 def test_predicted_tried_proven(record: WhatIf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

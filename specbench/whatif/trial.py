@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..configuration.config import RunConfig
+from ..engines.sglang.given import server_args
 from ..errors import LaunchError, RunStoppedError, SpecbenchError
 from ..lifecycle.preflight import preflight
 from ..records.record import RunRecord
@@ -21,6 +22,9 @@ from ..running.run import run
 from ..studies.study import Study, study
 from .handing import started
 from .recordings import Found, Near, recordings
+
+#: ServerArgs field.
+_NO_GRAPHS = "disable_cuda_graph"
 
 State = Literal["waiting", "running", "done", "stopped", "failed", "not here"]
 #: Told a state and a sentence: how far it is, or why it is over.
@@ -49,7 +53,18 @@ def way(config: RunConfig, folder: str | Path | None, *, from_log: bool = False)
     if not found.same:
         return Way(config=None, words="", why_no_engine=why, nearest=found.nearest)
     record = found.same[0]
-    return Way(config=replay_of(record, real.name), words=f"recorded (replayed): {record.name}", why_no_engine=why)
+    words = f"recorded (replayed): {record.name}{_graphs_beside(config, record.config)}"
+    return Way(config=replay_of(record, real.name), words=words, why_no_engine=why)
+
+
+def _graphs_beside(config: RunConfig, recorded: RunConfig) -> str:
+    """What of its memory outside the pools is another's: CUDA graphs decide no pool, and so no recording is passed over
+    for them.
+    """
+    wanted, there = (not server_args(one).get(_NO_GRAPHS, False) for one in (config, recorded))
+    if wanted == there:
+        return ""
+    return f", which was {'with' if there else 'without'} CUDA graphs (this start {'with' if wanted else 'without'})"
 
 
 def replay_of(record: RunRecord, name: str) -> RunConfig:
