@@ -32,7 +32,7 @@ TERMS: dict[Term, str] = {
     "kv": "KV cache of the target's full-attention layers",
     "draft_kv": "KV cache of the draft model",
     "graphs": "CUDA graphs of target and draft",
-    "slack": "what is left for graphs, activations and workspaces when all pools stand",
+    "slack": "free when all pools stand, for graphs, activations and workspaces",
     "unexplained": "used, but by none of the terms above",
 }
 

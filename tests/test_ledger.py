@@ -10,6 +10,7 @@ from rich.console import Console
 
 from specbench import frames
 from specbench.cli.diagnosis_text import render
+from specbench.cli.ledger_text import beside
 from specbench.diagnose.diagnosis import of_log, of_path
 from specbench.diagnose.document import to_document
 from specbench.diagnose.told import Told
@@ -19,6 +20,7 @@ from specbench.judging.accounting import ledgers as accounts
 from specbench.judging.ledger import Card, Ledger
 from specbench.reading.pools import report
 from specbench.records.record import RunRecord
+from specbench.studies.waterfall import steps
 from specbench.units import GIB, MIB
 
 HERE = Path(__file__).parent
@@ -386,3 +388,19 @@ def test_no_figure_is_cut_in_a_narrow_terminal(width: int) -> None:
         assert figure in words
     # What is to be copied stands on one line.
     assert found.findings[0].remedies[0].flags in [line.strip() for line in text.splitlines()]
+
+
+def test_slack_and_what_is_left_are_said_beside_each_other() -> None:
+    """dflash_r8 logs 66.04 GiB free when the draft's pool stood (line 39), 65.80 at last: graphs took 0.09 + 0.05."""
+    (ledger,) = ledgers("dflash_r8")
+    assert ledger.slack_words == (
+        "slack, free when the last pool stood: 66.04 GiB; CUDA graphs and what else is not a pool leave 65.80 GiB of it"
+    )
+    assert ledger.slack_words in list(beside(ledger))
+    # It died before the draft had its pool: there is no slack, and the bar of what is left is not called so.
+    refused = ledgers("0512_dflash_r8_exact")[0]
+    assert refused.slack_words is None
+    assert [step.label for step in steps(of_path(RECORDS / "0512_dflash_r8_exact"))][-1] == (
+        "slack (observed: left free at last)"
+    )
+    assert [step.label for step in steps(of_path(RECORDS / "dflash_r8"))][-1] == "slack (free when the pools stand)"

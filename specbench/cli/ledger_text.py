@@ -157,7 +157,9 @@ def _differs(other: Ledger, first: Ledger) -> str:
 
 
 def beside(ledger: Ledger) -> Iterator[str]:
-    """Pools in the host's memory."""
+    """Slack, which predictions name, and pools in the host's memory."""
+    if ledger.slack_words:
+        yield ledger.slack_words
     for entry in ledger.beside:
         if entry.size is not None:
             yield f"beside the card: {entry.label} {_gib(entry.size)} GiB ({entry.source})"

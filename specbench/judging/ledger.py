@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..terms import TERMS, Role
-from ..units import Quantity
+from ..units import Quantity, format_gib
 from .chain import Pool
 
 #: Beside the pools: `before` is what is gone before loading but communication, `given_back` came back after the pools
@@ -35,7 +35,7 @@ LABELS: dict[Name, str] = {
     "given_back": "counted above and given back after the pools stood (a draft's own embedding and head)",
     "until_failure": "taken after the last figure, until memory ran out",
     "unexplained": "unexplained rest",
-    "left": "left free",
+    "left": "free at the last figure of the log",
 }
 
 #: In the order in which a ledger stacks them.
@@ -90,6 +90,17 @@ class Ledger:
         """The size of an entry, over both roles; None: not logged, or the server has none."""
         sizes = [entry.size for entry in self.entries if entry.term == term]
         return None if not sizes or None in sizes else added(size for size in sizes if size is not None)
+
+    @property
+    def slack_words(self) -> str | None:
+        """The term that is predicted, beside what is left: None where it is not logged."""
+        left = self.of("left")
+        if self.slack is None or left is None:
+            return None
+        return (
+            f"slack, free when the last pool stood: {format_gib(self.slack.bytes)}; CUDA graphs and what else is not a "
+            f"pool leave {format_gib(left.bytes)} of it"
+        )
 
     @property
     def rest(self) -> Entry:

@@ -60,7 +60,8 @@ def _table(found: Ledger, ranks: list[str], study: Seen) -> Shown:
         for entry in found.beside
         if entry.size is not None
     ]
-    return joined([table(["what", study.origin, "from"], rows, caption=caption), *beside])
+    slack = [] if found.slack_words is None else [paragraph(f"Beside it {found.slack_words}.")]
+    return joined([table(["what", study.origin, "from"], rows, caption=caption), *slack, *beside])
 
 
 def _what(entry: Entry) -> Cell:

@@ -41,6 +41,7 @@ _LABELS = {
     "before": "driver, context, others",
     "unexplained": "unexplained rest",
     "graphs": "graphs (within slack; predicted: an estimate)",
+    "slack": "slack (free when the pools stand)",
 }
 
 
@@ -105,6 +106,7 @@ class _Side:
     values: Mapping[str, int | None]
     communication: int | None = None  # taken before `pre` is read; None: not known, then it is within `before`
     rest: str = _LABELS["unexplained"]  # what the rest is called
+    last: str = _LABELS["slack"]  # what the last bar is called
 
     def step(self, term: str, present: list[str]) -> int | None:
         if term == "before":
@@ -135,6 +137,7 @@ def _observed(ledger: Ledger) -> _Side:
         values=values,
         communication=None if used is None else used.bytes,
         rest=ledger.rest.label,
+        last=_LABELS["slack"] if ledger.slack is not None else "slack (observed: left free at last)",
     )
 
 
@@ -155,7 +158,7 @@ def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") 
     order = [*present, "unexplained", "graphs", "slack"]
     if not on_host:
         order = ["before", "communication", *order]
-    labels = dict[str, str](LABELS.items()) | _LABELS | {"unexplained": observed.rest}
+    labels = dict[str, str](LABELS.items()) | _LABELS | {"unexplained": observed.rest, "slack": observed.last}
     return tuple(
         Step(
             term=term,

@@ -37,7 +37,7 @@ _LAST = ("unexplained", "graphs", "slack")
 _ORDER: tuple[str, ...] = ("before", "communication", *(t for t in TERMS if t not in _LAST), *_LAST)
 _WITHIN = frozenset({"graphs"})  # rows that overlap the next one
 _COLOURS: dict[str, str] = {"communication": COMMUNICATION} | {str(term): hue for term, hue in TERM_COLOURS.items()}
-_LABELS = {"graphs": "graphs (within slack)"}
+_LABELS = {"graphs": "graphs (within slack)", "slack": "slack"}  # short: the margin is fixed
 _TITLES: dict[Limit, str] = {"running_requests": "requests at once", "kv_tokens": "KV tokens"}
 _HUES: dict[Limit, str] = {"running_requests": TERM_COLOURS["weights"], "kv_tokens": TERM_COLOURS["kv"]}
 
