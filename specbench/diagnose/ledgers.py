@@ -64,7 +64,7 @@ def _table(gpu: GpuSpec | None, how: str) -> Card | None:
 
 
 def _expected(case: Case) -> frozenset[Term] | None:
-    """Terms that the configuration has by its budget; None: no budget."""
+    """Terms that the configuration has by its budget, those among them that it cannot predict; None: no budget."""
     if case.budget is None:
         return None
-    return frozenset(term for term, one in case.budget.terms.items() if one.bytes is not None and one.bytes.high > 0)
+    return frozenset(term for term, one in case.budget.terms.items() if one.bytes is None or one.bytes.high > 0)
