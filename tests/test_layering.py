@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "specbench"
 
 #: Modules and packages in reading order. Each imports from itself and from those before it, never from a later one.
 ORDER = (
-    *("errors", "units", "lanes", "terms", "versions", "logclean", "paths", "configuration"),
+    *("errors", "units", "lanes", "terms", "rank_names", "versions", "logclean", "paths", "configuration"),
     *("hf", "layers", "weights", "ranks", "quantization", "checkpoint", "architectures"),
     *("gpu_table", "gpus", "specs", "parameters", "vocabulary", "speculative"),
     *("budget_types", "logwraps", "logtext", "engines", "params", "machine_file", "budget", "planning"),

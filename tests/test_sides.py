@@ -245,7 +245,7 @@ def test_the_rank_with_least_free_memory_is_named() -> None:
     assert seen.of("free_when_sized", "TP1").log.value == round(123.80 * GIB)
     assert seen.deciding == "TP1"
     text = show.four_sides(study(RECORDS / "tp4_dflash_r8")).text
-    assert "TP1 has least free before loading (137.99 GiB, recorded): the server goes by it." in text
+    assert "TP1, TP2 have least free before loading (137.99 GiB, recorded): the server goes by that." in text
     document = to_document(of_record(RunRecord.open(RECORDS / "tp4_dflash_r8")))
     assert document["free"]["deciding_rank"] == "TP1"
     assert document["free"]["before_loading_bytes"]["TP3"] == round(138.22 * GIB)
@@ -342,7 +342,7 @@ def test_what_communication_took_is_shown() -> None:
     printed = lines[-1]  # after the ledgers of the ranks
     assert "pools per rank, in GiB (2^30 B) or counts (recorded)" in " ".join(console.file.getvalue().split())
     assert "123 slots and 2,347,000 tokens are those of the server, not to be multiplied" in console.file.getvalue()
-    assert printed.split() == ["communication", "1.06", "(TP3)", "to", "1.30", "(TP1)", "·"]
+    assert printed.split() == ["communication", "1.06", "(TP3)", "to", "1.30", "(TP1,", "TP2)", "·"]
 
 
 def test_contradictions_of_the_engine_are_told() -> None:

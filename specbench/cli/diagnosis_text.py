@@ -125,11 +125,10 @@ def _further_remedies(remedies: Sequence[Remedy], console: Console, measured: st
 
 def _memory(diagnosis: Diagnosis, console: Console, *, everything: bool) -> None:
     ledgers = diagnosis.ledgers
-    for ledger in ledgers if everything else ledgers[:1]:
-        console.print(ledger_text(ledger, diagnosis.log, diagnosis.origin, console.width))
     if ledgers:
-        # A line per rank would hide what matters: ranks that got the same are one.
-        for sentence in (*(() if everything else other_ranks(ledgers)), *beside(ledgers[0])):
+        console.print(ledger_text(ledgers[0], diagnosis.log, diagnosis.origin, console.width))
+        # A ledger per rank would hide what matters: in what one of them differs.
+        for sentence in (*other_ranks(ledgers), *beside(ledgers[0])):
             console.print(Text(sentence))
     elif diagnosis.status is not None or diagnosis.pools.ranks:
         console.print(Text("\nwhere the memory went: not logged"))

@@ -6,7 +6,6 @@ Figures are never cut: where a terminal is narrow the bars go first, then the li
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.bar import Bar
 from rich.box import SIMPLE_HEAD
@@ -16,6 +15,8 @@ from rich.text import Text
 
 from ..engines.contract import ServerLog
 from ..judging.ledger import Entry, Ledger, Name
+from ..judging.ledger_ranks import Others, by_key, others
+from ..rank_names import in_words
 from ..terms import Role
 from ..units import GIB, Quantity
 
@@ -128,31 +129,18 @@ def _bar(entry: Entry, total: int, width: int) -> RenderableType:
 
 def other_ranks(ledgers: Sequence[Ledger]) -> Iterator[str]:
     """What the other ranks have otherwise than the first, a sentence each; ranks alike are named together."""
-    if len(ledgers) < 2:
-        return
-    first = ledgers[0]
-    said: dict[str, list[str]] = {}
-    for other in ledgers[1:]:
-        said.setdefault(_differs(other, first), []).append(other.rank)
-    for words, ranks in said.items():
-        names = ", ".join(ranks) if len(ranks) < 5 else f"{ranks[0]} … {ranks[-1]} ({len(ranks)} ranks)"
-        yield f"{names}: {words}"
+    for group in others(ledgers):
+        yield f"{in_words(group.ranks)}: {_differs(group, ledgers[0])}"
 
 
-def _differs(other: Ledger, first: Ledger) -> str:
-    """Beyond the rounding of both."""
-    theirs = {(one.term, one.role): one for one in other.entries}
-    parts: list[str] = []
-    for entry in first.entries:
-        mine: Any = theirs.get((entry.term, entry.role))
-        size = None if mine is None else mine.size
-        if entry.size is None and size is None:
-            continue
-        name = "rest" if entry.term == "unexplained" else _NAMES.get(entry.term, entry.label)
-        if entry.size is None or size is None:
-            parts.append(f"{name} {'not logged' if size is None else _gib(size)}")
-        elif abs(size.bytes - entry.size.bytes) > size.resolution_bytes + entry.size.resolution_bytes:
-            parts.append(f"{name} {_gib(size)} instead of {_gib(entry.size)}")
+def _differs(group: Others, first: Ledger) -> str:
+    of_first, parts = by_key(first), []
+    for key, size in group.differs.items():
+        term, _, _ = key
+        name = "rest" if term == "unexplained" else _NAMES.get(term, str(term))
+        known = of_first[key].size if key in of_first else None
+        instead = f" instead of {_gib(known)}" if known is not None and size is not None else ""
+        parts.append(f"{name} {'not logged' if size is None else _gib(size)}{instead}")
     return "; ".join(parts) if parts else f"the same as {first.rank or 'the first rank'}, within rounding"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..diagnose.types import Diagnosis
 from ..engines.contract import RankPools
+from ..rank_names import in_words
 from ..units import GIB, Quantity, format_count
 
 _TITLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
@@ -46,16 +47,15 @@ def _over_ranks(sizes: Mapping[str, Quantity | None], *, named: bool = True) -> 
     known = {rank: size for rank, size in sizes.items() if size is not None}
     if not known:
         return "·"
-    low, high = min(known, key=lambda rank: known[rank].bytes), max(known, key=lambda rank: known[rank].bytes)
-    silent = _named([rank for rank in sizes if rank not in known])
-    if known[low] == known[high]:
-        return f"{_size(known[low])} ({_named(known)}; {silent} not logged)" if silent else _size(known[low])
-    least, most = (f"{_size(known[rank])}{f' ({rank})' if named else ''}" for rank in (low, high))
+    low, high = min(known.values(), key=lambda size: size.bytes), max(known.values(), key=lambda size: size.bytes)
+    silent = in_words(rank for rank in sizes if rank not in known)
+    if low == high:
+        return f"{_size(low)} ({in_words(known)}; {silent} not logged)" if silent else _size(low)
+    ranks = [in_words(rank for rank, size in known.items() if size == end) for end in (low, high)]
+    least, most = (
+        f"{_size(end)}{f' ({whose})' if named else ''}" for end, whose in zip((low, high), ranks, strict=True)
+    )
     return f"{least} to {most}\n{silent} not logged" if silent else f"{least} to {most}"
-
-
-def _named(ranks: Collection[str]) -> str:
-    return ", ".join(ranks) if len(ranks) < 4 else f"{len(ranks)} ranks"
 
 
 def _free(ranks: list[RankPools]) -> str:
@@ -75,10 +75,8 @@ def _grouped(ranks: tuple[RankPools, ...]) -> list[list[RankPools]]:
 
 
 def _ranks(ranks: list[RankPools]) -> str:
-    named = [pools.rank for pools in ranks if pools.rank]
-    if not named:
-        return ""
-    return f"\n{named[0]}" if len(named) == 1 else f"\n{named[0]} … {named[-1]} ({len(named)} ranks)"
+    words = in_words(pools.rank for pools in ranks if pools.rank)
+    return f"\n{words}" if words else ""
 
 
 def _figures(pools: RankPools) -> list[tuple[str, str]]:

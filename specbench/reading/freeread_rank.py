@@ -84,7 +84,7 @@ class Rank:
         difference, checked = self._difference(first_pool)
         pre = self._pre(*ready)
         post = _sum(self._post(loaded, first_pool), difference)
-        told = next((load.available for load in self._log.weights if load.line == loaded), None)
+        told = self._told(loaded)
         if told is not None and not (
             told.bytes - _TAKEN_AFTER_LOADING <= post.low <= post.high <= told.bytes + _FREED_AFTER_LOADING
         ):
@@ -178,12 +178,16 @@ class Rank:
         taken = Interval(pool.bytes - pool.resolution_bytes, pool.bytes, pool.bytes + pool.resolution_bytes + beside)
         told_s = self._told_at(loaded)
         levels = self._trace.between(told_s, pool_at.t_s)
+        # What lies further below is the pool on its way: no level before it, however the sizes fit by chance.
+        told = self._told(loaded)
+        lowest = 0 if told is None else told.bytes - _TAKEN_AFTER_LOADING
+        near = [level for level in levels if level.free_bytes >= lowest] or levels
         # SGLang empties its allocator's cache when it reads: what was free before that was not read. The first such
         # reading is the one for the line about loading.
         freed = [later for level, later in pairwise(levels) if later.free_bytes > level.free_bytes]
         # What was seen once, on the way down, may fit the sizes by chance.
-        became = [level for level in levels if _became(level, taken, left)]
-        passed = [level for level in levels if _passed(level, taken, left)]
+        became = [level for level in near if _became(level, taken, left)]
+        passed = [level for level in near if _passed(level, taken, left)]
         self._nothing_hidden(told_s, [*became, *passed])
         candidates = [level for level in became if level.held_s >= _STEP_S or level in freed]
         if not candidates:
@@ -217,10 +221,13 @@ class Rank:
                     "level may have passed unseen"
                 )
 
+    def _told(self, loaded: int) -> Quantity | None:
+        """What the line about loading prints."""
+        return next((load.available for load in self._log.weights if load.line == loaded), None)
+
     def _told_at(self, loaded: int) -> float:
         """When memory stood at what the line about loading prints: what stood before that was not read after it."""
-        arrival = self._at(loaded)
-        told = next((load.available for load in self._log.weights if load.line == loaded), None)
+        arrival, told = self._at(loaded), self._told(loaded)
         seen = [] if told is None else [s for s in self._stood(loaded) if told.interval.contains(s.free_bytes)]
         return seen[0].begin_s if seen else arrival.t_s - arrival.within_s
 

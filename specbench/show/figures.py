@@ -7,7 +7,7 @@ from typing import Any
 from ..diagnose.finding import NO_PREDICTION, OWN_WORDS, Finding, Remedy
 from ..reading.outcome import in_words
 from ..terms import Outcome, Verdict
-from ..units import Interval, format_gib
+from ..units import GIB, Interval, format_gib
 from .shown import Cell, Tone
 
 _VERDICT_TONES: dict[str, Tone] = {
@@ -126,6 +126,16 @@ def amount_cell(value: int | None, unit: str, *, unknown: str = "not logged", si
         text = f"{sign}{format_gib(value, digits=3)}"
         return Cell(text=text, plain=f"{sign}{value}", title=f"{value:,} B", number=True)
     return Cell(text=f"{sign}{value:,}", plain=f"{sign}{value}", number=True)
+
+
+def range_cell(low: int, high: int, unit: str) -> Cell:
+    """An observed figure of several ranks: 'least to most', one figure where both read the same."""
+    least, most = amount_cell(low, unit), amount_cell(high, unit)
+    if least.text == most.text:
+        return most
+    text = f"{low / GIB:,.3f} to {most.text}" if unit == "bytes" else f"{low:,} to {high:,}"
+    title = f"{low:,} to {high:,} B" if unit == "bytes" else None
+    return Cell(text=text, plain=f"{low}..{high}", title=title, number=True)
 
 
 def setting_text(value: Any) -> str:

@@ -1,13 +1,15 @@
 """Where each rank's memory went, pool by pool, adding up to the card. In: a `Seen`. Out: `Shown`.
 
-Ranks whose ledgers are alike in every figure share a table; the first is that of the rank that decides.
+One ledger, that of the rank that decides; a row for those that differ from it in more than the log's rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 
 from ..judging.ledger import Entry, Ledger
+from ..judging.ledger_ranks import Key, Others, by_key, others
+from ..rank_names import in_words
 from ..studies.seen import Seen
 from ..units import MIB, format_gib
 from .figures import amount_cell
@@ -21,19 +23,49 @@ _TOTALS = {
 
 
 def ledger(study: Seen) -> Shown:
-    """A table per rank whose figures differ; what is not logged says in which entry it lies."""
-    parts = [_table(found, names, study) for found, names in _grouped(study.diagnosis.ledgers)]
-    if not parts:
+    """The ledger of the rank that decides; below it in what others differ. What is not logged says where it lies."""
+    ledgers = study.diagnosis.ledgers
+    if not ledgers:
         return paragraph("No ledger: the log has no figure of memory.", tone="muted")
+    groups = others(ledgers)
+    same = [rank for group in groups if not group.differs for rank in group.ranks]
+    parts = [_table(ledgers[0], [ledgers[0].rank, *same], study)]
+    if differing := [group for group in groups if group.differs]:
+        parts.append(_differing(ledgers[0], same, differing))
     return joined(parts)
 
 
-def _grouped(ledgers: tuple[Ledger, ...]) -> Iterator[tuple[Ledger, list[str]]]:
-    groups: dict[object, tuple[Ledger, list[str]]] = {}
-    for one in ledgers:
-        key = (one.total, tuple((entry.term, entry.role, entry.size) for entry in one.entries))
-        groups.setdefault(key, (one, []))[1].append(one.rank)
-    yield from groups.values()
+def _differing(first: Ledger, same: Sequence[str], groups: Sequence[Others]) -> Shown:
+    """A row per group of ranks, a column for each entry in which one of them differs."""
+    mine = by_key(first)
+    keys = sorted({key for group in groups for key in group.differs}, key=[*mine, *_further(mine, groups)].index)
+    rows: list[list[Value]] = [[in_words([first.rank, *same]), *(_size(mine.get(key)) for key in keys)]]
+    for group in groups:
+        cells: list[Value] = [
+            amount_cell(None if (size := group.differs[key]) is None else size.bytes, "bytes")
+            if key in group.differs
+            else Cell(text="the same", tone="muted")
+            for key in keys
+        ]
+        rows.append([in_words(group.ranks), *cells])
+    names = [_label(key, keys) for key in keys]
+    caption = f"Where other ranks differ from {first.rank or 'it'} by more than rounding; all else is the same"
+    return table(["rank", *names], rows, caption=caption)
+
+
+def _further(mine: Mapping[Key, Entry], groups: Sequence[Others]) -> list[Key]:
+    """What the first one's ledger does not have."""
+    return list(dict.fromkeys(key for group in groups for key in group.differs if key not in mine))
+
+
+def _size(entry: Entry | None) -> Cell:
+    return amount_cell(None if entry is None or entry.size is None else entry.size.bytes, "bytes")
+
+
+def _label(key: Key, keys: Sequence[Key]) -> str:
+    term, role, _ = key
+    both = {other for name, other, _ in keys if name == term}
+    return str(term).replace("_", " ") + (f", {role}" if len(both) > 1 else "")
 
 
 def _table(found: Ledger, ranks: list[str], study: Seen) -> Shown:
@@ -45,8 +77,8 @@ def _table(found: Ledger, ranks: list[str], study: Seen) -> Shown:
     ]
     total = amount_cell(found.total.bytes, "bytes")
     rows.append([Cell(text=f"= {_TOTALS[found.total_of]}{whose}"), total, Cell(text=found.total_source, wide=True)])
-    named = [rank for rank in ranks if rank]
-    of_rank = f" of {', '.join(named)}" if named else ""
+    named = in_words(rank for rank in ranks if rank)
+    of_rank = f" of {named}" if named else ""
     rounding = (
         f"rounding of all figures together ±{found.rest.size.resolution_bytes / MIB:,.0f} MiB"
         if found.rest.size

@@ -1,6 +1,7 @@
 """Memory from four sides, as a table: predicted, log, /server_info, NVML. In: a `Seen`. Out: `Shown`.
 
-Ranks of which every side tells the same share a row; /server_info, which answers for one rank, is shown there with its
+Ranks of which every side tells the same share a row; where many differ, those with the least and with the most have
+one, and all others together; /server_info, which answers for one rank, is shown there with its
 name. A side that tells nothing at all has no column.
 """
 
@@ -10,14 +11,17 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from ..judging.sides import TOTALS, Side, Sides, Told, ranks_of
+from ..rank_names import in_words, numbers_in_words
 from ..studies.seen import Seen
 from ..terms import LIMITS, TERMS
 from ..units import format_gib
-from .figures import amount_cell, interval_cell
+from .figures import interval_cell, range_cell
 from .shown import Cell, Shown, Value, joined, paragraph, table
 
 _MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS, TOTALS) for name, text in table.items()}
 _PLURALS = {"log line": "log lines"}
+#: Of more groups of ranks than these a table shows the ends, and what lies in between as one.
+_MOST_GROUPS = 3
 
 
 def four_sides(study: Seen) -> Shown:
@@ -56,7 +60,10 @@ def _remarks(study: Seen, found: Sides) -> Iterator[str]:
     if found.deciding is not None:
         least = found.of("free_before_loading", found.deciding).log
         size = "" if least is None else f" ({format_gib(least.value)}, {origin})"
-        yield f"{found.deciding} has least free before loading{size}: the server goes by it."
+        free = [row for row in found.rows if row.name == "free_before_loading"]
+        ranks = in_words(row.rank for row in free if _value(row.log) == _value(least)) or found.deciding
+        verb, goes = ("has", "it") if ranks == found.deciding else ("have", "that")
+        yield f"{ranks} {verb} least free before loading{size}: the server goes by {goes}."
     silent = [name for name, side in (("The log", "log"), ("/server_info", "server_info")) if not _tells(found, side)]
     for name in silent:
         yield f"{name} tells nothing."
@@ -74,11 +81,7 @@ def _remarks(study: Seen, found: Sides) -> Iterator[str]:
 def rank_text(ranks: Sequence[str], every: Sequence[str]) -> str:
     """'TP0, TP1', 'TP0 to TP3'; of what holds for all of them (`""`) all, as in the rows that are told per rank."""
     named = [rank for rank in ranks if rank] or [rank for rank in every if rank]
-    if not named:
-        return "all"
-    places = [every.index(rank) for rank in named if rank in every]
-    in_a_row = len(places) == len(named) and places == list(range(places[0], places[0] + len(places)))
-    return f"{named[0]} to {named[-1]}" if len(named) > 2 and in_a_row else ", ".join(named)
+    return in_words(named) or "all"
 
 
 def _grouped(rows: Sequence[Side]) -> list[list[Side]]:
@@ -92,8 +95,22 @@ def _grouped(rows: Sequence[Side]) -> list[list[Side]]:
                 mine.append([row])
             else:
                 group.append(row)
-        groups += mine
+        groups += mine if len(mine) <= _MOST_GROUPS else _ends(mine)
     return groups
+
+
+def _ends(groups: Sequence[list[Side]]) -> list[list[Side]]:
+    """Ranks with the least, all others, ranks with the most, by what tells most exactly; then those untold."""
+    known = [group for group in groups if _size(group[0]) is not None]
+    known.sort(key=lambda group: _size(group[0]) or 0)
+    between = [row for group in known[1:-1] for row in group]
+    silent = [group for group in groups if _size(group[0]) is None]
+    return [group for group in [*known[:1], between, *known[1:][-1:], *silent] if group]
+
+
+def _size(row: Side) -> int | None:
+    told = row.nvml or row.log or row.server_info
+    return None if told is None else told.value
 
 
 def _alike(one: Side, other: Side) -> bool:
@@ -101,7 +118,7 @@ def _alike(one: Side, other: Side) -> bool:
     nothing of another rank is no difference, where a side that tells of both says the same."""
     if (one.predicted, one.disagreement) != (other.predicted, other.disagreement):
         return False
-    if _value(one.nvml) != _value(other.nvml):
+    if not _agree(one.nvml, other.nvml):
         return False
     logged = {_value(one.log), _value(other.log)}
     return len(logged) == 1 or (None in logged and one.nvml is not None)
@@ -109,6 +126,12 @@ def _alike(one: Side, other: Side) -> bool:
 
 def _value(told: Told | None) -> int | None:
     return None if told is None else told.value
+
+
+def _agree(one: Told | None, other: Told | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one.value - other.value) <= min(one.tolerance, other.tolerance)
 
 
 def _tells(found: Sides, side: str) -> bool:
@@ -132,9 +155,10 @@ def _told_cell(group: Sequence[Side], side: str) -> Cell:
     told = [(row.rank, one) for row in group if isinstance(one := _of(row, side), Told)]
     if not told:
         return Cell(text="not told", tone="muted")
-    whose = "" if len(told) == len(group) else f", of {', '.join(rank for rank, _ in told)}"
+    whose = "" if len(told) == len(group) else f", of {in_words(rank for rank, _ in told)}"
     source = merged_source([one for _, one in told])
-    return dataclasses.replace(amount_cell(told[0][1].value, group[0].unit), below=f"{source}{whose}")
+    values = [one.value for _, one in told]
+    return dataclasses.replace(range_cell(min(values), max(values), group[0].unit), below=f"{source}{whose}")
 
 
 def merged_source(told: Sequence[Told]) -> str:
@@ -144,10 +168,15 @@ def merged_source(told: Sequence[Told]) -> str:
         return sources[0]
     before, _, after = told[0].source.partition(told[0].place)
     if not all(one.place and one.source == f"{before}{one.place}{after}" for one in told):
-        return "; ".join(sources)
+        if len(sources) < _MOST_GROUPS or not all(one.place and one.source.startswith(before) for one in told):
+            return "; ".join(sources)
+        after = ""  # what is said of each is more than a cell holds
     word = told[0].place.rpartition(" ")[0]
-    numbers = [one.place.rpartition(" ")[2] for one in told]
-    return f"{before}{_PLURALS.get(word, word)} {', '.join(numbers[:-1])} and {numbers[-1]}{after}"
+    numbers = [int(one.place.rpartition(" ")[2]) for one in told]
+    listed = numbers_in_words(numbers)
+    if word in _PLURALS and listed.count(",") > 1:  # eight places in a log tell less than where they begin and end
+        return f"{before}{len(set(numbers))} {_PLURALS[word]} from {min(numbers)} to {max(numbers)}{after}"
+    return f"{before}{_PLURALS.get(word, word)} {listed}{after}"
 
 
 def measured_words(study: Seen) -> str:
