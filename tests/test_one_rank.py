@@ -191,3 +191,12 @@ def test_the_campaign_on_all_cards_expects_what_one_rank_alone_came_to(ranks: in
     assert running.point == requests
     assert abs(state.point - slots) <= 1
     assert kv.contains(tokens) and kv.point == pytest.approx(tokens, rel=0.005)
+
+
+def test_the_ranks_that_are_not_in_a_log_are_asked_for() -> None:
+    """A log of one node of eight; the log of all four ranks of a server lacks none."""
+    (asked,) = [one for one in diagnosed("0.5.16-tp8-dflash-8").questions if one.missing == "the other ranks"]
+    assert asked.why.startswith("1 rank of 8 in this log (TP0): ")
+    whole = of_path(LOGS.parents[2] / "records" / "tp4_dflash_r8" / "server.log")
+    assert {own.rank for own in whole.pools.ranks} == {"TP0", "TP1", "TP2", "TP3"}
+    assert [one for one in whole.questions if one.missing == "the other ranks"] == []

@@ -22,6 +22,7 @@ from ..engines.sglang.printed import sections_of_printed
 from ..errors import SpecbenchError
 from ..specs import load_model, named_by
 from ..versions import is_development
+from .absent_ranks import absent_ranks
 from .card import card_of_log
 from .release import best, explaining, fitting, ground
 from .told import Question, Told
@@ -109,6 +110,9 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str, told: Told | No
         notes.assumed.append(problem)
     else:
         _complete(config, log, notes)
+        if (told_of := absent_ranks(config, pools)) is not None:
+            why = f"{told_of}: free memory and pools of the others, one of which may have least, are not logged"
+            notes.ask("the other ranks", why, "specbench diagnose LOG LOG …, a log of each node")
     return notes.result(config)
 
 
