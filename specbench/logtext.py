@@ -22,9 +22,20 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from .logclean import as_text, clean, needs_cleaning
-from .logwraps import SAMPLE_BYTES, unwrapped, wraps_of
+from .logwraps import SAMPLE_BYTES, Wrap, unwrapped, wraps_of
 
-__all__ = ["CHUNK_BYTES", "LONGEST_LINE", "Block", "Source", "as_text", "blocks", "clean", "watched"]
+__all__ = [
+    "CHUNK_BYTES",
+    "LONGEST_LINE",
+    "Block",
+    "Pieces",
+    "Source",
+    "as_text",
+    "blocks",
+    "clean",
+    "watched",
+    "wrapped",
+]
 
 Source = Path | str | BinaryIO | Iterable[bytes | str]
 
@@ -78,7 +89,7 @@ class Block:
 def blocks(source: Source) -> Iterator[Block]:
     """The whole source, block by block. The last block's `limit` is its length. An empty source gives no block."""
     kept, lines_before = b"\n", 0
-    for chunk in _bare(_decoded(_chunks(source))):
+    for chunk in _bare(_decoded(_chunks(source, _SEEN.get()))):
         text = kept + chunk
         limit = _lookahead_start(text)
         if limit == 0:
@@ -90,6 +101,13 @@ def blocks(source: Source) -> Iterator[Block]:
         kept = text[limit:]
     if kept not in (b"\n", b""):
         yield Block(kept, lines_before, len(kept))
+
+
+def wrapped(source: Source) -> tuple[tuple[Wrap, ...], Iterator[bytes]]:
+    """What stands around every line of a source, and its clean, whole lines, chunk by chunk, still within it. Who
+    watches is not told: it is read as blocks, too."""
+    wraps, chunks = _layers(_decoded(_chunks(source, None)))
+    return wraps, _whole_lines(chunks)
 
 
 def _lookahead_start(text: bytes) -> int:
@@ -110,12 +128,12 @@ def _lookahead_start(text: bytes) -> int:
     return start
 
 
-def _chunks(source: Source) -> Iterator[bytes]:
+def _chunks(source: Source, seen: Callable[[int], None] | None) -> Iterator[bytes]:
     if isinstance(source, (str, Path)):
         with Path(source).open("rb") as stream:
-            yield from _unpacked(_read(stream))
+            yield from _unpacked(_read(stream, seen))
     elif hasattr(source, "read"):
-        yield from _unpacked(_read(cast(_Readable, source)))
+        yield from _unpacked(_read(cast(_Readable, source), seen))
     else:
         yield from _joined(source)
 
@@ -130,8 +148,7 @@ def watched(seen: Callable[[int], None]) -> Iterator[None]:
         _SEEN.reset(token)
 
 
-def _read(stream: _Readable) -> Iterator[bytes]:
-    seen = _SEEN.get()
+def _read(stream: _Readable, seen: Callable[[int], None] | None) -> Iterator[bytes]:
     while chunk := stream.read(CHUNK_BYTES):
         if seen is not None:
             seen(len(chunk))
@@ -175,7 +192,7 @@ def _unpacked_gzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def _unpacked_zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
     import zstandard  # most logs are not packed so
 
-    reader = zstandard.ZstdDecompressor().stream_reader(cast(BinaryIO, _Pieces(chunks)), read_across_frames=True)
+    reader = zstandard.ZstdDecompressor().stream_reader(cast(BinaryIO, Pieces(chunks)), read_across_frames=True)
     while True:
         try:
             text = reader.read1(CHUNK_BYTES)
@@ -186,12 +203,12 @@ def _unpacked_zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield text
 
 
-class _Pieces(io.RawIOBase):
+class Pieces(io.RawIOBase):
     """Chunks as something to read from."""
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
+    def __init__(self, chunks: Iterator[bytes], first: bytes = b"") -> None:
         self._chunks = chunks
-        self._left = b""
+        self._left = first
 
     def read(self, size: int = -1) -> bytes:
         if not self._left:
@@ -203,6 +220,16 @@ class _Pieces(io.RawIOBase):
 
 def _bare(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Without what stands around every line, as the first lines tell; a log without such is given as it is."""
+    wraps, chunks = _layers(chunks)
+    if not wraps:
+        yield from chunks
+        return
+    for lines in _whole_lines(chunks):
+        yield unwrapped(lines, wraps)
+
+
+def _layers(chunks: Iterator[bytes]) -> tuple[tuple[Wrap, ...], Iterator[bytes]]:
+    """What stands around every line, as the first lines tell, and the chunks, none of which is used up."""
     first = b""
     for chunk in chunks:
         first += chunk
@@ -210,19 +237,21 @@ def _bare(chunks: Iterator[bytes]) -> Iterator[bytes]:
             break
     sample = first[:SAMPLE_BYTES]
     wraps = wraps_of(clean(sample[: sample.rfind(b"\n") + 1] or sample))
-    if not wraps:
-        yield from chain((first,) if first else (), chunks)
-        return
+    return wraps, chain((first,) if first else (), chunks)
+
+
+def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Clean, and cut at line ends but in a line that is too long."""
     kept = b""
-    for chunk in chain((first,), chunks):
+    for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if not end and len(kept) < LONGEST_LINE:
             kept += chunk
             continue
-        yield unwrapped(clean(kept + chunk[:end]), wraps)
+        yield clean(kept + chunk[:end])
         kept = chunk[end:]
     if kept:
-        yield unwrapped(clean(kept), wraps)
+        yield clean(kept)
 
 
 def _joined(lines: Iterable[bytes | str]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ ORDER = (
     *("errors", "units", "lanes", "terms", "rank_names", "versions", "logclean", "paths", "configuration"),
     *("hf", "layers", "weights", "ranks", "quantization", "checkpoint", "architectures"),
     *("gpu_table", "gpus", "specs", "parameters", "vocabulary", "speculative"),
-    *("budget_types", "logwraps", "logtext", "engines", "params", "machine_file", "budget", "planning"),
+    *("budget_types", "logwraps", "logtext", "logsources", "engines", "params", "machine_file", "budget", "planning"),
     *("host", "records", "reading"),
     *("replay", "load", "lifecycle", "capture", "running", "importing"),
     *("judging", "diagnose", "studies"),

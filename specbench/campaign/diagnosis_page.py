@@ -39,6 +39,6 @@ def _parameters(told: Told | None) -> dict[str, Any] | None:
     """What was told, as the notebook's parameter; None: nothing."""
     if told is None or told == Told():
         return None
-    given: dict[str, Any] = {"model": told.model, "gpu": told.gpu, "version": told.version}
+    given: dict[str, Any] = {"model": told.model, "gpu": told.gpu, "version": told.version, "server": told.server}
     given |= {"arguments": dict(told.arguments), "env": dict(told.env)}
     return {name: value for name, value in given.items() if value}

@@ -45,6 +45,14 @@ def diagnose(
             help="Of a log without server_args: how the server was started, e.g. 'sglang serve --model-path … --tp 2'.",
         ),
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            metavar="NAME",
+            help="Of a log that several servers wrote: which is meant.",
+        ),
+    ] = None,
     everything: Annotated[
         bool,
         typer.Option("--all", help="Every remedy in full, whole lines of evidence, the pools of every rank."),
@@ -77,10 +85,12 @@ def diagnose(
     specbench diagnose rank0.log rank1.log      the ranks, or the nodes, of one server
     docker logs sglang 2>&1 | specbench diagnose -
     kubectl logs --prefix -l app=sglang | specbench diagnose -
+    docker compose logs | specbench diagnose - --server sglang-2
     journalctl -u sglang -o json | specbench diagnose -
     specbench diagnose runs/story/tp1-8         a record
 
-    What containers, journald, Ray and terminals put around a line is taken off by itself.
+    What containers, journald, Ray and terminals put around a line is taken off by itself. Where it names several
+    servers, one is diagnosed: that of --server, else the gravest.
 
     What a log does not tell is asked for by name: --model, --gpu, --engine-version, --launch. What it says counts.
 
@@ -93,7 +103,7 @@ def diagnose(
         typer.echo("Paste the log, then press Ctrl-D (on Windows: Ctrl-Z and Enter).", err=True)
     if report_file is not None and str(report_file) != "-":
         make_room("--report", report_file)
-    told = told_by(model=model, gpu=gpu, version=engine_version, launch=launch)
+    told = told_by(model=model, gpu=gpu, version=engine_version, launch=launch, server=server)
     with kept(sources, until_written=html) as files:
         with reading_bar(files) if wanted(files, json_output=json_output) else nullcontext():
             found = of_paths(files, told=told)

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
+from ..configuration.explain import shown
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
 from ..errors import ConfigError, LogFormatError, RecordError, SpecbenchError
@@ -21,6 +22,8 @@ from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
 from ..judging.sides import expected_communication, ranks_of, sides
 from ..logclean import on_one_line
+from ..logsources import Again
+from ..logtext import Pieces
 from ..paths import resolve, short_names
 from ..reading.communication import distributed_init
 from ..reading.freeread import MeasuredOffsets, read_free
@@ -45,6 +48,7 @@ from .own_start import OwnStart
 from .refusing import folder_refusal, refusal
 from .rules import findings
 from .serving import serving
+from .shared_log import again, of_shared, refuse_shared
 from .told import Told, contradictions, with_arguments
 from .types import Diagnosis, Emulated
 
@@ -52,16 +56,25 @@ from .types import Diagnosis, Emulated
 def of_path(path: str | Path, *, told: Told | None = None) -> Diagnosis:
     """A record's folder, a log file, or "-" for standard input. `told`: beside a bare log; a record knows itself."""
     if str(path) == "-":
-        return of_log(sys.stdin.buffer, name="standard input", told=told)
+        with again(sys.stdin.buffer) as log:
+            return _of_file(log, "standard input", told)
     found = resolve(path, kind="record or log")
     if found.is_dir():
         _refuse_several(found)
         if told not in (None, Told()):
             raise ConfigError(
                 f"{found}: a record, which knows its model, card, version and arguments.\n"
-                f"Leave --model, --gpu, --engine-version and --launch out, or give the log: {found / 'server.log'}."
+                "Leave --model, --gpu, --engine-version, --launch and --server out, or give the log: "
+                f"{found / 'server.log'}."
             )
-    return of_record(RunRecord.open(found)) if found.is_dir() else of_log(found, told=told)
+    return of_record(RunRecord.open(found)) if found.is_dir() else _of_file(found, on_one_line(found.name), told)
+
+
+def _of_file(log: Again | Pieces, label: str, told: Told | None) -> Diagnosis:
+    """Of one server's log; of a log that several servers wrote, one of them (see `shared_log`)."""
+    asked = None if told is None else told.server
+    one = of_shared(log, label, asked, lambda share, name: of_log(share, name=name, told=told))
+    return of_log(log, name=None if isinstance(log, Path) else label, told=told) if one is None else one
 
 
 def of_paths(paths: Sequence[str | Path], *, told: Told | None = None) -> Diagnosis:
@@ -80,6 +93,14 @@ def of_paths(paths: Sequence[str | Path], *, told: Told | None = None) -> Diagno
             )
     if len(found) == 1:
         return of_path(found[0] or "-", told=told)
+    if told is not None and told.server is not None:
+        raise ConfigError(
+            f"--server: got {shown(told.server)} for {len(found)} logs, which are read as those of one server.\n"
+            "Give the one log that several servers wrote, or leave it out."
+        )
+    for file in found:
+        if file is not None:
+            refuse_shared(file)
     names = short_names([file for file in found if file is not None])
     return of_logs(
         {"standard input" if file is None else names[file]: file or sys.stdin.buffer for file in found}, told=told

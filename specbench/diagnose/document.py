@@ -58,6 +58,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "report": _report(report(diagnosis)),
         "unread": _lines(diagnosis.unread),
         "marks": list(diagnosis.marks),
+        "servers": [asdict(server) for server in diagnosis.servers],
         "assumptions": list(diagnosis.assumptions),
         "questions": [asdict(question) for question in diagnosis.questions],
     }

@@ -77,9 +77,9 @@ def was_words(remedy: Remedy, before: RunConfig | None) -> str:
     )
 
 
-_GRAVEST_FIRST: dict[Severity, int] = {"fatal": 0, "costly": 1, "notice": 2}
+GRAVEST_FIRST: dict[Severity, int] = {"fatal": 0, "costly": 1, "notice": 2}
 
 
 def by_cost(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Gravest first; of equally grave ones what costs most, and those whose cost is not known in the given order."""
-    return tuple(sorted(findings, key=lambda finding: (_GRAVEST_FIRST[finding.severity], -(finding.lost or 0.0))))
+    return tuple(sorted(findings, key=lambda finding: (GRAVEST_FIRST[finding.severity], -(finding.lost or 0.0))))

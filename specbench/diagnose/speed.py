@@ -19,6 +19,7 @@ from ..reading.pace import Pace, paces
 from ..records.caveats import random_weights
 from ..records.record import RunRecord
 from ..specs import named_by
+from .shared_log import refuse_shared
 
 _UNNAMED = "an algorithm that its log does not name"
 #: Arguments that make a step of another length, as the engine prints them.
@@ -99,6 +100,7 @@ def of_path(path: str | Path) -> Speed:
     found = resolve(path, kind="record or log")
     if found.is_dir():
         return of_record(RunRecord.open(found))
+    refuse_shared(found)
     log = logs.read(found)
     if not logs.recognised(log):
         raise LogFormatError(

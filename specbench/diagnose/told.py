@@ -34,6 +34,7 @@ class Told:
     version: str | None = None  # release of the engine
     arguments: Mapping[str, Any] = field(default_factory=dict)  # ServerArgs field -> value, e.g. max_running_requests
     env: Mapping[str, str] = field(default_factory=dict)  # the engine's variables
+    server: str | None = None  # which is meant, of a log that several servers wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,9 @@ class Question:
     answer: str  # the option that tells it, e.g. --gpu NAME
 
 
-def told_by(*, model: str | None, gpu: str | None, version: str | None, launch: str | None) -> Told:
+def told_by(
+    *, model: str | None, gpu: str | None, version: str | None, launch: str | None, server: str | None = None
+) -> Told:
     """Options as given -> Told. ConfigError in two lines for a model, card or version that specbench does not know, and
     for a launch text without a launch command."""
     launched = None if launch is None else launch_in(launch)
@@ -67,6 +70,7 @@ def told_by(*, model: str | None, gpu: str | None, version: str | None, launch: 
         version=version,
         arguments={} if launched is None else launched.arguments,
         env={} if launched is None else launched.env,
+        server=server,
     )
 
 

@@ -44,6 +44,14 @@ class Emulated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One of several servers that wrote a log."""
+
+    name: str  # of its sources, as what stands around their lines calls them
+    outcome: Outcome | None  # None: not looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything that is known of one run or one log."""
 
@@ -73,6 +81,7 @@ class Diagnosis:
     own_figures: tuple[OwnFigure, ...] = ()  # bytes of a slot, a request, a token, from the log alone
     ledgers: tuple[Ledger, ...] = ()  # where each rank's memory went, the deciding rank first
     sides: Sides | None = None  # memory from four sides; None: a bare log
+    servers: tuple[Server, ...] = ()  # that wrote the log, of which this is one; empty: it alone
     emulation: Emulated | None = None  # None: the card is itself, or its budget is not known
     marks: tuple[str, ...] = ()  # what has to stand beside every figure: see `caveats.marks`
 

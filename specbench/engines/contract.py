@@ -178,8 +178,9 @@ class ServerLog:
     lines_total: int
     #: Lines of each kind, exact: decode, prefill, starts, unread, … What is kept of a very long log is less.
     seen: Mapping[str, int] = field(default_factory=dict)
-    #: (file, physical line) by line number. Empty: one file, whose physical lines the numbers are.
-    places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    #: (file, physical line) by line number. Empty: one file, whose physical lines the numbers are. No file: of the one
+    #: file that was read, in which others wrote too.
+    places: Mapping[int, tuple[str | None, int]] = field(default_factory=dict)
     beginning: bytes = field(default=b"", repr=False)  # at most 64 KiB, as they came: what it is when nothing is known
     assumptions: tuple[str, ...] = ()  # how several files were put together, which start counts, in sentences
     two_servers: str = ""  # files whose figures do not belong together, and by what; "": nothing shows it

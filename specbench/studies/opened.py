@@ -26,7 +26,7 @@ from ..terms import LIMITS, Limit
 from .seen import Seen
 from .study import Study, study
 
-_BY_NAME = ("model", "gpu", "version", "launch")
+_BY_NAME = ("model", "gpu", "version", "launch", "server")
 _MAPPINGS = ("arguments", "env")
 
 
@@ -62,7 +62,7 @@ class LogStudy(Seen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return ()
+        return self.diagnosis.marks
 
     @property
     def provenance(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def opened(
     """A record (or its run folder), or a log (or the files of one server's ranks), diagnosed.
 
     `told`: what the user knows beside a bare log, as `Told`, or by name: model, gpu, version, launch (a
-    launch command), arguments, env. `against`: a record or a log of
+    launch command), arguments, env; of a log that several servers wrote, server. `against`: a record or a log of
     the same server without speculation, to tell whether speculation pays. ConfigError: no such file, or no such server.
     RecordError, LogFormatError: it is there, and cannot be read as what it is.
     """

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import ConfigError
+from ....logsources import Share
 from ....logtext import Source, as_text, clean
 from ....units import counted
 from ....versions import is_development, nearest_earlier
@@ -77,12 +78,13 @@ def read(source: Source, name: str | None = None, *, version: str | None = None)
     a file cannot be read.
     """
     raw = collect(source)
+    places = source.places if isinstance(source, Share) else {}
     label = name or (str(source) if isinstance(source, (str, Path)) else "log")
-    log = _Understanding(alone(raw), version).log(label)
+    log = _Understanding(alone(raw, places), version).log(label)
     if raw.previous is None:
         return log
     before = replace(raw, start=raw.previous, previous=None)
-    return replace(log, previous=_Understanding(alone(before), version).log(label))
+    return replace(log, previous=_Understanding(alone(before, places), version).log(label))
 
 
 def read_several(sources: Mapping[str, Source], name: str) -> ServerLog:

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from .batches import Batches
@@ -28,7 +29,7 @@ _SIZING = (b"Load weight", b"Mamba Cache is", b"KV Cache is", b"Memory pool end"
 _READY = b"The server is fired up"
 _RANK_IN_NAME = re.compile(r"(?:rank|tp|worker|gpu|device)[-_.]?(\d{1,5})(?!\d)", re.IGNORECASE)
 #: Arguments in which the nodes of one server differ.
-_OWN = frozenset(
+OWN_ARGUMENTS = frozenset(
     ("node_rank", "host", "port", "nccl_port", "base_gpu_id", "random_seed", "dist_init_addr", "log_requests")
 )
 _MOST_NAMED = 5
@@ -45,13 +46,13 @@ class Found:
     lines: int
     version: str | None
     beginning: bytes
-    places: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # see `contract.ServerLog`
+    places: Mapping[int, tuple[str | None, int]] = field(default_factory=dict)  # see `contract.ServerLog`
     assumptions: tuple[str, ...] = ()
     two_servers: str = ""  # see `contract.ServerLog`
 
 
-def alone(raw: Raw) -> Found:
-    """One file: its physical lines are its numbers."""
+def alone(raw: Raw, places: Mapping[int, tuple[str | None, int]] | None = None) -> Found:
+    """One file: its physical lines are its numbers, where `places` does not tell others."""
     return Found(
         messages=map(message_of, raw.start.hits),
         arguments=raw.start.arguments,
@@ -60,7 +61,8 @@ def alone(raw: Raw) -> Found:
         lines=raw.lines,
         version=raw.version,
         beginning=raw.beginning,
-        assumptions=tuple(_of_starts(raw)),
+        places=places or {},
+        assumptions=tuple(_of_starts(raw, places or {})),
     )
 
 
@@ -93,18 +95,22 @@ def together(raws: Mapping[str, Raw]) -> Found:
     )
 
 
-def _of_starts(raw: Raw) -> Iterator[str]:
+def _of_starts(raw: Raw, places: Mapping[int, tuple[str | None, int]] = MappingProxyType({})) -> Iterator[str]:
     """Which start of a file counts, when it holds several; sentences."""
+
+    def line(hit: Hit) -> str:
+        return f"line {places.get(hit.line, (None, hit.line))[1]:,}"
+
     chosen, earlier = raw.start.arguments, raw.start.earlier
-    begins = "the first line" if chosen is None else f"line {chosen.line:,}"
+    begins = "the first line" if chosen is None else line(chosen)
     if raw.several:
-        left = "" if raw.later is None else f"; the last, from line {raw.later.line:,}, led to nothing and is left out"
+        left = "" if raw.later is None else f"; the last, from {line(raw.later)}, led to nothing and is left out"
         yield f"the log has {raw.starts:,} server_args lines, of several starts: the one from {begins} counts{left}"
     if chosen is None or earlier is None:
         return
-    if names := _differing(arguments_of(earlier) or {}, arguments_of(chosen) or {}, _OWN - {"port"}):
+    if names := _differing(arguments_of(earlier) or {}, arguments_of(chosen) or {}, OWN_ARGUMENTS - {"port"}):
         yield (
-            f"line {earlier.line:,} has other server arguments than line {chosen.line:,} ({names}): the latter count; "
+            f"{line(earlier)} has other server arguments than {line(chosen)} ({names}): the latter count; "
             "if two servers wrote this log, give the lines of one alone"
         )
 
@@ -218,7 +224,7 @@ def _two_servers(files: Sequence[_File]) -> str:
     return ""
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any], own: frozenset[str] = _OWN) -> str:
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any], own: frozenset[str] = OWN_ARGUMENTS) -> str:
     """Names of arguments that both have and in which they differ; some of them."""
     names = sorted({name for name in one.keys() & other.keys() if one[name] != other[name]} - own)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""

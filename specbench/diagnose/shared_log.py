@@ -1,0 +1,138 @@
+"""A log that several servers wrote, whose wrapping names them: which there are, and the diagnosis of one of them.
+
+The one that is asked for by name; else the one with the gravest finding. Their figures are never put together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ..configuration.explain import shown
+from ..engines.sglang.logs.servers import servers_in
+from ..errors import ConfigError, LogFormatError
+from ..logclean import on_one_line
+from ..logsources import Again, Share, tells_sources
+from ..logtext import CHUNK_BYTES, LONGEST_LINE, Pieces
+from ..reading.outcome import in_words
+from ..terms import Outcome
+from .finding import GRAVEST_FIRST
+from .types import Diagnosis, Server
+
+_FAILED: tuple[Outcome, ...] = ("refused", "crashed", "timed_out")
+_MOST_NAMED = 12
+
+
+def of_shared(
+    log: Again | Pieces, label: str, asked: str | None, diagnosed: Callable[[Share, str], Diagnosis]
+) -> Diagnosis | None:
+    """The diagnosis of one server. None: the log is of one, or does not name them.
+
+    `log`: as `again` gives it. `asked`: a server's name, or a part of it that no other has. `diagnosed`: of its lines,
+    by what they are called. ConfigError (two lines): there is no such server in the log.
+    """
+    servers = () if isinstance(log, Pieces) else servers_in(log)
+    if isinstance(log, Pieces) or not servers:
+        if asked is not None:
+            raise ConfigError(
+                f"--server: got {shown(asked)}, but {label} is of one server, or does not name several.\n"
+                "Leave it out. Lines are told apart by docker compose, kubectl logs --prefix, Ray, journald, syslog."
+            )
+        return None
+    shares = {on_one_line(" + ".join(sources)): Share(log, sources) for sources in servers}
+    if asked is not None:
+        name = _named(asked, tuple(shares), label)
+        return _asked(name, diagnosed(shares[name], f"{label}, {name}"), tuple(shares))
+    found = {name: one for name, share in shares.items() if (one := _known(share, f"{label}, {name}", diagnosed))}
+    if not found:
+        raise LogFormatError(f"{label}: {len(shares)} sources, and none has a known line.\nGive the log of one alone.")
+    return _gravest(found)
+
+
+def _asked(name: str, found: Diagnosis, names: Sequence[str]) -> Diagnosis:
+    others = [other for other in names if other != name]
+    told = [Server(name=one, outcome=found.outcome if one == name else None) for one in names]
+    return _marked(
+        found, told, f"{name} alone, as asked; {len(names)} servers wrote this log, beside it {_few(others)}"
+    )
+
+
+def _gravest(every: Mapping[str, Diagnosis]) -> Diagnosis:
+    name = min(every, key=lambda name: _gravity(every[name]))
+    if len(every) == 1:
+        return every[name]
+    told = [Server(name=one, outcome=found.outcome) for one, found in every.items()]
+    outcomes = _few([f"{one} {in_words(found.outcome)}" for one, found in every.items()])
+    why = _why(every[name], [found.outcome for found in every.values()])
+    mark = f"{name} alone: {why} of {len(every)} servers in this log ({outcomes}); --server NAME for another"
+    return _marked(every[name], told, mark)
+
+
+def refuse_shared(log: Path) -> None:
+    """LogFormatError (two lines): where the log of one server is expected, several wrote this one."""
+    servers = servers_in(log)
+    if servers:
+        names = _few([on_one_line(" + ".join(sources)) for sources in servers])
+        raise LogFormatError(
+            f"{log}: {len(servers)} servers wrote this log: {names}.\n"
+            "Give the lines of one as a file of their own (diagnose alone reads one of them: --server NAME)."
+        )
+
+
+@contextmanager
+def again(stream: BinaryIO) -> Iterator[Again | Pieces]:
+    """A stream that can be read once as one that can be read again, where its lines name who wrote them."""
+    first = stream.read(LONGEST_LINE)
+    if not tells_sources(io.BytesIO(first)):
+        yield Pieces(iter(lambda: stream.read(CHUNK_BYTES), b""), first)
+        return
+    with tempfile.TemporaryFile(prefix="specbench-") as copy:
+        copy.write(first)
+        shutil.copyfileobj(stream, copy)
+        yield copy
+
+
+def _known(share: Share, label: str, diagnosed: Callable[[Share, str], Diagnosis]) -> Diagnosis | None:
+    try:
+        return diagnosed(share, label)
+    except LogFormatError:
+        return None
+
+
+def _named(asked: str, names: Sequence[str], label: str) -> str:
+    if asked in names:
+        return asked
+    fitting = [name for name in names if asked in name]
+    if len(fitting) == 1:
+        return fitting[0]
+    what = "fits several servers" if fitting else "no such server"
+    raise ConfigError(f"--server: got {shown(asked)}: {what} in {label}.\nIt has: {_few(fitting or names)}.")
+
+
+def _gravity(found: Diagnosis) -> tuple[int, float]:
+    if not found.findings:
+        return len(GRAVEST_FIRST), 0.0
+    first = found.findings[0]
+    return GRAVEST_FIRST[first.severity], -(first.lost or 0.0)
+
+
+def _why(chosen: Diagnosis, outcomes: Sequence[Outcome]) -> str:
+    failed = sum(outcome in _FAILED for outcome in outcomes)
+    if chosen.outcome in _FAILED:
+        return "the only one that failed" if failed == 1 else f"the gravest of the {failed} that failed,"
+    return "the one with the gravest finding" if chosen.findings else "the first"
+
+
+def _marked(found: Diagnosis, servers: Sequence[Server], mark: str) -> Diagnosis:
+    return dataclasses.replace(found, servers=tuple(servers), marks=(mark, *found.marks))
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
