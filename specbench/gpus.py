@@ -119,10 +119,13 @@ class GpuSpec:
         """What the engine's processes take of an idle card before they load, as NVML counts: bytes of the rank with
         least free memory, and the number of GPUs that it was measured with, `ranks` or the next smaller one. None: not
         measured on this card."""
-        listed = max((number for number in self.listed if number <= ranks), default=None)
-        if self.idle_free_bytes is None or listed is None:
+        measured = [
+            number for number, rows in self.listed.items() if number <= ranks and any(row.measured for row in rows)
+        ]
+        if self.idle_free_bytes is None or not measured:
             return None
-        return self.idle_free_bytes - self.free_before_load(listed, version).bytes.point, listed
+        number = max(measured)
+        return self.idle_free_bytes - self.free_before_load(number, version).bytes.point, number
 
     def measured_communication(self, ranks: int, version: str) -> tuple[int, FreeBeforeLoad, Communication] | None:
         """What communication takes with `ranks` GPUs or the next smaller number that was measured: that number, the row

@@ -12,6 +12,12 @@ A run file has the sections of `RunConfig`. A campaign file has `campaign`, a `b
       - {name: noradix, memory.disable_radix_cache: true}
       - {params: recordings/nospec_r8.yaml}
 
+or the same as another campaign, with what is said here laid over its `set`:
+
+    campaign: story-tp4
+    like: story.yaml
+    set: {parallel.tp_size: 4}
+
 The non-obvious thing is YAML 1.1: `1e-3` is text, `on` is true, `0.5` as a version is a number, a date is a date, and a
 key given twice is silently the last one. Each of these is caught here and named.
 """
@@ -47,7 +53,9 @@ _HOMES: dict[str, str] = {
     if key not in SECTIONS
 }
 _MOST_POINTS = 1_000  # a campaign starts a server for each
-_CAMPAIGN_KEYS = ("campaign", "about", "base", "set", "matrix", "points")
+_CAMPAIGN_KEYS = ("campaign", "about", "like", "base", "set", "matrix", "points")
+#: What a campaign that is like another has of it.
+_LIKE_KEYS = ("base", "matrix", "points")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +113,26 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
     about = _given(data, "about", "")
     if not isinstance(about, str):
         raise ConfigError(f"{file.name}: about: got {shown(about)}.\nExpected text: what the campaign is to show.")
-    base = _sections_of(_given(data, "base", {}), file, "base")
-    common = _given(data, "set", {})
-    if not isinstance(common, dict):
-        raise ConfigError(
-            f"{file.name}: set: got {shown(common)}.\n"
-            "Expected SECTION.KEY: value, laid over the base of every point, e.g. parallel.tp_size: 2."
-        )
-    if "name" in common:
-        raise ConfigError(
-            f"{file.name}: set: name: got {shown(common['name'])}: it would name every point alike.\n"
-            "Give a point a name of its own: points: [{name: …}]; a base its name in its file."
-        )
+    common = _set(data, file)
+    source, stated = file, data  # where base and points stand
+    if data.get("like") is not None:
+        source, stated = _other(data, file)
+        common = {**_set(stated, source), **common}
+    at = file.name if source is file else f"{file.name}: {source.name}"
+    base = _sections_of(_given(stated, "base", {}), source, "base")
     runs: list[RunConfig] = []
-    for where, changes in _points(data, file):
+    for where, changes in _points(stated, source):
         point = dict(changes)
-        sections = _sections_of(point.pop("params"), file, where) if "params" in point else base
+        sections = _sections_of(point.pop("params"), source, where) if "params" in point else base
         own_name = point.pop("name", None)
-        _refuse_loss(common, point, f"{file.name}: {where}")
+        _refuse_loss(common, point, f"{at}: {where}")
         sections = _with(sections, common, f"{file.name}: set")
-        changed = _with(sections, point, f"{file.name}: {where}", also=("params",))
+        changed = _with(sections, point, f"{at}: {where}", also=("params",))
         if own_name is None and point:
             own_name = "-".join([str(sections.get("name", name)), *map(_label, point.items())])
         if own_name is not None:
             changed["name"] = own_name
-        runs.append(_build(_override(changed, overrides, file.name), f"{file.name}: {where}"))
+        runs.append(_build(_override(changed, overrides, file.name), f"{at}: {where}"))
     if not runs:
         raise ConfigError(f"{file.name}: the campaign has no point.\nGive 'matrix', 'points' or both.")
     twice = [run.name for run in runs if sum(other.name == run.name for other in runs) > 1]
@@ -141,6 +144,44 @@ def load_campaign(path: str | Path, overrides: Overrides = ()) -> Campaign:
 def dump_run(config: RunConfig) -> str:
     """The params file that loads back equal."""
     return yaml.safe_dump(config.to_sections(), sort_keys=False, allow_unicode=True)
+
+
+def _set(data: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    common = _given(data, "set", {})
+    if not isinstance(common, dict):
+        raise ConfigError(
+            f"{file.name}: set: got {shown(common)}.\n"
+            "Expected SECTION.KEY: value, laid over the base of every point, e.g. parallel.tp_size: 2."
+        )
+    if "name" in common:
+        raise ConfigError(
+            f"{file.name}: set: name: got {shown(common['name'])}: it would name every point alike.\n"
+            "Give a point a name of its own: points: [{name: …}]; a base its name in its file."
+        )
+    return common
+
+
+def _other(data: Mapping[str, Any], file: Path) -> tuple[Path, dict[str, Any]]:
+    """The campaign that this one is like: its file, and what that says."""
+    like = data["like"]
+    for key in _LIKE_KEYS:
+        if data.get(key) is not None:
+            raise ConfigError(
+                f"{file.name}: {key}: given beside 'like', which takes it from {shown(like)}.\n"
+                "Give 'set' for what differs, or leave 'like' out."
+            )
+    if not isinstance(like, str):
+        raise ConfigError(f"{file.name}: like: got {shown(like)}.\nExpected a campaign file, e.g. one beside this one.")
+    source = _file_beside(like, file, "like")
+    other = _read(source)
+    if "campaign" not in other or other.get("like") is not None:
+        found = "a single run" if "campaign" not in other else f"itself like {shown(other['like'])}"
+        raise ConfigError(
+            f"{file.name}: like: {source.name} is {found}.\n"
+            "Expected a campaign file with points or a matrix of its own."
+        )
+    _reject_unknown(other, _CAMPAIGN_KEYS, source.name, "")
+    return source, other
 
 
 # ── campaign points ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,12 +213,15 @@ def _points(data: Mapping[str, Any], file: Path) -> Iterable[tuple[str, Mapping[
 
 def _sections_of(base: Any, file: Path, where: str) -> dict[str, Any]:
     if isinstance(base, str):
-        beside = file.parent / base
-        other = beside if beside.exists() else resolve(base, kind=f"{file.name}: {where}")
-        return _read(other)
+        return _read(_file_beside(base, file, where))
     if isinstance(base, dict):
         return base
     raise ConfigError(f"{file.name}: {where}: got {shown(base)}.\nExpected a run file, or its sections.")
+
+
+def _file_beside(name: str, file: Path, where: str) -> Path:
+    beside = file.parent / name
+    return beside if beside.exists() else resolve(name, kind=f"{file.name}: {where}")
 
 
 def _given(data: Mapping[str, Any], key: str, absent: Any) -> Any:

@@ -31,6 +31,8 @@ from specbench.cli import app
 from specbench.cli.campaign_text import Screen, document, summary
 from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, LaunchError, RecordError
+from specbench.host import machine
+from specbench.host.machine import Gpu, GpuState
 from specbench.params import Campaign, load_campaign, load_run, load_sections
 from specbench.paths import RUNS, runs_root
 from specbench.records import listing
@@ -506,12 +508,19 @@ def test_a_list_that_cannot_be_written_does_not_lose_the_runs(tmp_path: Path, mo
 # ── engines that cannot be used ──────────────────────────────────────────────────────────────────────────────────────
 
 
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """As many H200s on this machine."""
+    card = Gpu(index=0, name="NVIDIA H200", total_bytes=143_771 * 2**20, free_bytes=143_152 * 2**20)
+    monkeypatch.setattr(machine, "gpus", lambda: GpuState(gpus=(card,) * count, driver="580", reason=None))
+
+
 def unusable(name: str, python: str = "/absent/python") -> RunConfig:
     changes = {"name": name, "engine.replay": None, "engine.python": python}
     return recording("nospec_r4").replace(changes)
 
 
-def test_without_any_usable_engine_nothing_begins(tmp_path: Path) -> None:
+def test_without_any_usable_engine_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(monkeypatch, 1)
     runs = (unusable("a"), unusable("b"), unusable("c", "/other/python"))
     told: list[Event] = []
     with pytest.raises(LaunchError) as raised:
@@ -523,7 +532,24 @@ def test_without_any_usable_engine_nothing_begins(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_those_without_a_usable_engine_fail_together_before_the_first_start(tmp_path: Path) -> None:
+def test_without_its_gpus_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The campaign of four GPUs on a machine with two: no engine is even asked."""
+    gpus(monkeypatch, 2)
+    told: list[Event] = []
+    with pytest.raises(LaunchError) as raised:
+        batch.run_campaign(load_campaign(ROOT / "params" / "h200-tp4.yaml"), tmp_path / "x", told.append)
+    assert str(raised.value) == (
+        "gpu.count: 4 × h200 needed, this machine has 2 (NVIDIA H200).\n"
+        "Run it on a machine that has them, or play a recording (engine.replay); `specbench predict` needs no GPU."
+    )
+    assert told == []
+    assert not (tmp_path / "x").exists()
+
+
+def test_those_without_a_usable_engine_fail_together_before_the_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(monkeypatch, 1)
     runs = (unusable("a"), recording("0512_dflash_r8"), unusable("b"))
     told: list[Event] = []
     result = batch.run_campaign(Campaign(name="x", runs=runs, source=ROOT), tmp_path / "x", told.append)

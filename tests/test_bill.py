@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from specbench.campaign.bill import Clock, bill
 from specbench.cli import app
 from specbench.configuration.config import RunConfig
+from specbench.host import machine as host
+from specbench.host.machine import Gpu, GpuState
 from specbench.params import load_campaign, load_run
 from specbench.paths import DATA
 from specbench.records.record import RunRecord
@@ -42,6 +44,36 @@ def test_the_starts_are_those_of_the_records(row: dict[str, Any]) -> None:
     assert row["seconds"] == pytest.approx(record.status.ready_s + imports_s, abs=0.06)
     off = record.config.engine.args.get("disable-cuda-graph") is True
     assert row["cuda_graphs"] is not off
+
+
+def test_starts_that_are_estimated_rest_on_recorded_ones() -> None:
+    """Per rank (28.44 - 23.6) / 2 = 2.4 s; four that compile 173.6 - 128.6 = 45.0 more than two."""
+    recorded = {(row["version"], row["gpus"], row["cuda_graphs"], row["cold"]): row for row in DURATIONS["starts"]}
+    estimated = {(row["version"], row["gpus"], row["cuda_graphs"], row["cold"]): row for row in DURATIONS["estimated"]}
+    assert len(estimated) == len(DURATIONS["estimated"]) == 9 and not estimated.keys() & recorded.keys()
+    for (version, gpus, graphs, cold), row in estimated.items():
+        if not cold:
+            assert row["seconds"] == pytest.approx(recorded[version, 2, graphs, cold]["seconds"] + (gpus - 2) * 2.4)
+    cold_s = {key[:2]: row["seconds"] for key, row in (recorded | estimated).items() if key[3]}
+    assert cold_s["0.5.12", 4] - cold_s["0.5.12", 2] == pytest.approx(cold_s["0.5.16", 4] - cold_s["0.5.16", 2])
+    assert cold_s["0.5.12", 8] - cold_s["0.5.12", 4] == pytest.approx(4 * 2.4)
+    assert cold_s["0.5.16", 8] - cold_s["0.5.16", 4] == pytest.approx(4 * 2.4)
+
+
+def test_what_is_estimated_is_said() -> None:
+    four = config(gpu={"name": "h200", "count": 4}, parallel={"tp_size": 4})
+    told = bill([four, four])
+    assert [cost.start_s for cost in told.costs] == [173.6, 41.7]
+    (note,) = told.notes
+    assert note == (
+        "no recorded start of 0.5.16 on 4 GPUs with compiled kernels and CUDA graphs: 41.7 s, which is estimated: 36.9 "
+        "with two (h200-tp2_no-speculation-8) and 2 × 2.4"
+    )
+    (note,) = bill([config(engine__version="0.5.20", gpu={"name": "h200", "count": 8}, parallel={"tp_size": 8})]).notes
+    assert note == (
+        "no recorded start of 0.5.20 on 8 GPUs with kernels to compile and CUDA graphs: taken as that of 0.5.16 on 8 "
+        "GPUs with kernels to compile and CUDA graphs, which is estimated: 173.6 with four (tp4_dflash_r8) and 4 × 2.4"
+    )
 
 
 @pytest.mark.parametrize(("name", "seconds"), IMPORTS_S.items())
@@ -213,6 +245,21 @@ def test_the_campaign_of_the_gpu_is_predicted_and_billed_without_one(tmp_path: P
     assert {"--disable-piecewise-cuda-graph", "--load-format"} <= set(story)
     assert "--disable-prefill-cuda-graph" in commands["dflash-8"]
     assert "--mamba-scheduler-strategy" not in commands["dflash-8"]
+
+
+def test_a_dry_run_says_at_once_what_the_machine_has_too_few_gpus_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = Gpu(index=0, name="NVIDIA H200", total_bytes=143_771 * 2**20, free_bytes=143_152 * 2**20)
+    monkeypatch.setattr(host, "gpus", lambda: GpuState(gpus=(card, card), driver="580", reason=None))
+    base = ROOT / "params" / "h200" / "0.5.16.yaml"
+    points = [{"name": name, "parallel.tp_size": n, "gpu.count": n} for name, n in (("two", 2), ("four", 4))]
+    file = tmp_path / "both.yaml"
+    file.write_text(yaml.safe_dump({"campaign": "both", "base": str(base), "points": points}))
+    told = json.loads(CliRunner().invoke(app, ["run", str(file), "--dry-run", "--json"]).stdout)
+    assert told["doubts"] == ["run refuses four: gpu.count: 4 × h200 needed, this machine has 2 (NVIDIA H200)"]
+    text = " ".join(CliRunner().invoke(app, ["run", str(file), "--set", "gpu.count=8", "--dry-run"]).stdout.split())
+    assert "run refuses this: gpu.count: 8 × h200 needed, this machine has 2 (NVIDIA H200)" in text
 
 
 def test_a_configuration_that_likely_runs_out_of_memory_is_told_with_its_arithmetic() -> None:

@@ -298,6 +298,78 @@ def test_what_is_set_for_all_points_lies_over_the_bases_and_under_the_points(wri
         load_campaign(write("campaign: both\nbase: base.yaml\nset: {tp_size: 2}\npoints: [{name: a}]\n"))
 
 
+def test_a_campaign_like_another_has_its_points_and_lays_its_own_set_over(write):
+    write(RUN.replace("name: x", "name: base"), "base.yaml")
+    two = "base: base.yaml\nset: {parallel.tp_size: 2, gpu.count: 2, memory.max_running_requests: 8}\n"
+    points = "points: [{name: four, memory.max_running_requests: 4}, {name: eight}]\n"
+    write(f"campaign: two\nabout: Two cards.\n{two}{points}", "two.yaml")
+    text = "campaign: eight\nlike: two.yaml\nset: {parallel.tp_size: 8, gpu.count: 8}\n"
+    campaign = load_campaign(write(text))
+    assert (campaign.name, campaign.about) == ("eight", "")
+    said = {run.name: (run.parallel.tp_size, run.gpu.count, run.memory.max_running_requests) for run in campaign.runs}
+    assert said == {"four": (8, 8, 4), "eight": (8, 8, 8)}
+    assert [run.name for run in load_campaign(write(text), ["memory.page_size=64"]).runs] == ["four", "eight"]
+
+
+def test_the_other_campaign_finds_what_lies_beside_it(tmp_path: Path):
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (folder / "base.yaml").write_text(RUN)
+    (folder / "one.yaml").write_text(
+        "campaign: one\nbase: base.yaml\npoints: [{name: a}, {params: base.yaml, name: b}]\n"
+    )
+    (tmp_path / "two.yaml").write_text("campaign: two\nlike: inner/one.yaml\n")
+    assert [run.name for run in load_campaign(tmp_path / "two.yaml").runs] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "like: one.yaml\npoints: [{name: a}]",
+            (
+                "x.yaml: points: given beside 'like', which takes it from 'one.yaml' (text).\n"
+                "Give 'set' for what differs, or leave 'like' out."
+            ),
+        ),
+        (
+            "like: [one.yaml]",
+            "x.yaml: like: got ['one.yaml'] (a list).\nExpected a campaign file, e.g. one beside this one.",
+        ),
+        (
+            "like: base.yaml",
+            ("x.yaml: like: base.yaml is a single run.\nExpected a campaign file with points or a matrix of its own."),
+        ),
+        (
+            "like: two.yaml",
+            (
+                "x.yaml: like: two.yaml is itself like 'one.yaml' (text).\n"
+                "Expected a campaign file with points or a matrix of its own."
+            ),
+        ),
+        (
+            "like: one.yaml\nset: {memory: {page_size: 64}}",
+            (
+                "x.yaml: one.yaml: point 1: 'memory' is given as a whole, and 'memory' in 'set': that would be lost.\n"
+                "Give single keys of memory in the point, e.g. memory.KEY: value."
+            ),
+        ),
+    ],
+)
+def test_a_campaign_like_what_it_cannot_be_is_two_lines(write, text: str, message: str):
+    write(RUN.replace("name: x", "name: base"), "base.yaml")
+    write("campaign: one\nbase: base.yaml\npoints: [{name: a, memory: {max_running_requests: 4}}]\n", "one.yaml")
+    write("campaign: two\nlike: one.yaml\n", "two.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_campaign(write(f"campaign: x\n{text}\n"))
+    assert str(caught.value) == message
+
+
+def test_a_campaign_like_one_that_is_not_there(write):
+    with pytest.raises(ConfigError, match=r"absent\.yaml"):
+        load_campaign(write("campaign: x\nlike: absent.yaml\n"))
+
+
 @pytest.mark.parametrize("key", ["about", "set", "matrix", "points"])
 @pytest.mark.parametrize("value", ["false", "0", "''", "null"])
 def test_only_null_is_an_absent_key_of_a_campaign(write, key, value):

@@ -259,9 +259,20 @@ def test_communication_of_another_version_lies_between_those_that_were_measured(
     assert found.source.endswith("; not measured with 0.5.20")
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("h200", 8), ("rtx-pro-6000", 2), ("h100", 2), ("cpu", 1)])
+@pytest.mark.parametrize(("name", "ranks"), [("h200", 16), ("rtx-pro-6000", 2), ("h100", 2), ("cpu", 1)])
 def test_communication_that_was_not_measured_is_unknown(name: str, ranks: int) -> None:
     assert load_gpu(name).free_before_load(ranks, "0.5.16").communication is None
+
+
+@pytest.mark.parametrize(("version", "free", "taken"), [("0.5.16", 137.99, 1.29), ("0.5.12", 138.00, 1.28)])
+def test_eight_h200_are_inferred_and_say_so(version: str, free: float, taken: float) -> None:
+    """By buffers: of 0.5.16 1,324 MiB on ranks 1 to 6, of 0.5.12 1,312. A public start of 2025 logged 137.29."""
+    known = load_gpu("h200").free_before_load(8, version)
+    assert known.communication is not None
+    for found, point in ((known, free), (known.communication, taken)):
+        assert found.bytes.point == round(point * GIB)
+        assert not found.measured and found.source.startswith("inferred: ")
+    assert known.bytes.contains(round(137.29 * GIB)) and known.bytes.contains(round(138.22 * GIB))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import LaunchError, RecordError
-from ..lifecycle.preflight import unusable
+from ..lifecycle.preflight import unusable, without_gpus
 from ..params import Campaign
 from ..records import listing
 from ..records.folder_lock import alone
@@ -37,17 +37,21 @@ def run_campaign(
 
     Before anything starts: ConfigError or RecordError for a recording that is not there, an engine that this machine
     does not have, a folder in which another resumed campaign is at work or nothing can be written; LaunchError when no
-    configuration has a usable engine. `before` is called with what is ahead when all that is well. Where some have one,
-    the others fail together, before the first start.
+    configuration has a usable engine and its GPUs. `before` is called with what is ahead when all that is well. Where
+    some have them, the others fail together, before the first start.
     """
     watch = progress or (lambda event: None)
     chosen = choices or Choices()
     ahead = outlook(campaign, out, chosen)
     root = ahead.root
-    broken = unusable([ahead.placed[standing.config.name] for standing in ahead.to_run])
-    if broken and len(broken) == len(ahead.to_run):
-        first, *others = dict.fromkeys(broken.values())
-        raise LaunchError(f"{first} {counted(len(others), 'other engine')} cannot be used either." if others else first)
+    to_run = [ahead.placed[standing.config.name] for standing in ahead.to_run]
+    short = without_gpus(to_run)
+    engines = unusable([config for config in to_run if config.name not in short])
+    broken = short | engines
+    if broken and len(broken) == len(to_run):
+        first = next(iter(broken.values()))
+        others = len({*engines.values()} - {first})
+        raise LaunchError(f"{first} {counted(others, 'other engine')} cannot be used either." if others else first)
     make_folder(root)
     with alone(root, exclusive=chosen.resume):
         if before is not None:
@@ -57,8 +61,8 @@ def run_campaign(
                 watch(Event(run=standing.config.name, phase=standing.why, done=0, total=0, notice=True))
         unlisted: list[str] = []
         try:
-            to_run = {standing.config.name: standing.to_run for standing in ahead.standings}
-            listing.plan(root, campaign.name, to_run, skipped=ahead.skipped, about=campaign.about)
+            plan = {standing.config.name: standing.to_run for standing in ahead.standings}
+            listing.plan(root, campaign.name, plan, skipped=ahead.skipped, about=campaign.about)
         except RecordError as error:  # the runs may be possible, and their pages
             unlisted.append(str(error))
         runs = Runs(ahead, chosen, watch, unlisted)

@@ -247,8 +247,11 @@ class Clock:
         row = _nearest(version, gpus, graphs, cold)
         wanted = _in_words(version, gpus, graphs, cold)
         found = _in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
-        if wanted != found:
-            notes.append(f"no recorded start of {wanted}: taken as that of {found}")
+        estimated = row in _durations()["estimated"]
+        if wanted != found or estimated:
+            taken = f"taken as that of {found}" if wanted != found else f"{row['seconds']} s"
+            why = f", which is estimated: {row['source']}" if estimated else ""
+            notes.append(f"no recorded start of {wanted}: {taken}{why}")
         if not random_weights(config):
             notes.append("the recorded starts read no weights from disk: add the time that this machine needs for it")
         if config.model != _KNOWN_MODEL or config.gpu.name != _KNOWN_GPU:
@@ -271,8 +274,9 @@ def _attached(config: RunConfig) -> bool:
 
 
 def _nearest(version: str, gpus: int, graphs: bool, cold: bool) -> Mapping[str, Any]:
-    """The recorded start that is most like it: GPUs and compiled kernels matter most, then graphs, then the version."""
-    rows: Sequence[Mapping[str, Any]] = _durations()["starts"]
+    """The start that is most like it: GPUs and compiled kernels matter most, then graphs, then the version. A recorded
+    one before an estimated one that is as like."""
+    rows: Sequence[Mapping[str, Any]] = [*_durations()["starts"], *_durations()["estimated"]]
 
     def far(row: Mapping[str, Any]) -> tuple[Any, ...]:
         earlier = at_least(version, row["version"])

@@ -17,7 +17,7 @@ from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown as secretless
 from ..engines.sglang.per_worker import requests_of_worker
 from ..lifecycle.launch import server_argv
-from ..lifecycle.preflight import no_interpreter
+from ..lifecycle.preflight import no_interpreter, without_gpus
 from ..load.foreseen import of_workload
 from ..records.listing import saved
 from ..terms import Verdict
@@ -54,7 +54,7 @@ def expectations(campaign: str, ahead: Outlook) -> None:
     bill_line = _sum(campaign, ahead)
     console.print(bill_line, highlight=False, soft_wrap=True, markup=False)
     _say_skipped(ahead, console)
-    for doubt in ahead.doubts:
+    for doubt in (*_refused(ahead), *ahead.doubts):
         _say(console, doubt, "yellow")
     for note in ahead.bill.notes:
         _say(console, note, "dim")
@@ -95,9 +95,20 @@ def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
             "gpu_minutes_saved": round(ahead.bill.saved_gpu_s / 60, 2),
             "notes": list(ahead.bill.notes),
         },
-        "doubts": list(ahead.doubts),
+        "doubts": [*_refused(ahead), *ahead.doubts],
         "runs": [_run(standing, costs.get(standing.config.name), ahead) for standing in ahead.standings],
     }
+
+
+def _refused(ahead: Outlook) -> list[str]:
+    """For a dry run, which starts nothing: what this machine has too few GPUs for."""
+    short = without_gpus([cost.config for cost in ahead.bill.costs])
+    every = len(short) == len(ahead.bill.costs)
+    return [
+        f"run refuses {'this' if every else ', '.join(name for name in short if short[name] == why)}: "
+        + why.partition("\n")[0].removesuffix(".")
+        for why in dict.fromkeys(short.values())
+    ]
 
 
 def _say_skipped(ahead: Outlook, console: Console) -> None:

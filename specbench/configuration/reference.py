@@ -35,6 +35,14 @@ points:                            # further points; `params` replaces the base,
   - {params: recordings/nospec_r4.yaml}
 ```
 
+A campaign that differs from another by a few keys of every point names it; its `set` is laid over the other's:
+
+```yaml
+campaign: h200-tp8
+like: h200-tp4.yaml                # a campaign file beside this one: its base, set, matrix and points
+set: {parallel.tp_size: 8, gpu.count: 8}
+```
+
 Where a machine has its engines and models is no part of a params file. A machine file tells it
 (`specbench run PARAMS --machine FILE`): it fills `engine.python`, `engine.env` and `engine.model_paths` where the
 params file states none, the engine by its version, the models by their names. Values are taken as they are.

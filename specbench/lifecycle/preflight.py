@@ -29,6 +29,8 @@ _RELEASE = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+)?")
 #: As a card of the GPU table and as a device of the engine.
 HOST = "cpu"
 _ANY_WORDS = frozenset({"nvidia", "geforce", "gb"})
+#: Devices of the engine that are such cards; None: it is left to the engine.
+_CUDA = (None, "cuda")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,16 @@ def unusable(configs: Sequence[RunConfig]) -> dict[str, str]:
         if config.engine.replay is None and config.engine.attach is None and _key(config) not in known:
             known[_key(config)] = _why_unusable(config)
     return {config.name: why for config in configs if (why := known.get(_key(config))) is not None}
+
+
+def without_gpus(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Name of each configuration that needs more GPUs than this machine has -> why. Without NVML's package: none."""
+    starts = [config for config in configs if config.engine.replay is None and config.engine.attach is None]
+    asking = [config for config in starts if config.gpu.name != HOST and _device(config) in _CUDA]
+    if not asking:
+        return {}
+    state = machine.gpus()
+    return {config.name: why for config in asking if (why := _too_few(config, state)) is not None}
 
 
 def no_interpreter(config: RunConfig) -> tuple[str, ...]:
@@ -139,7 +151,7 @@ def _public(version: str) -> str:
 
 
 def _gpus(config: RunConfig) -> list[str]:
-    device = server_args(config).get("device")
+    device = _device(config)
     if config.gpu.name == HOST:
         if device != HOST:
             raise LaunchError(
@@ -147,32 +159,49 @@ def _gpus(config: RunConfig) -> list[str]:
                 f"Set engine.args.device: {HOST}, or name the card."
             )
         return []
-    if device not in (None, "cuda"):
+    if device not in _CUDA:
         return [f"the server ran on {device} (engine.args.device), not on a {config.gpu.name}"]
     state = machine.gpus()
     if state.is_unknown:
         return [f"GPUs could not be checked: {state.reason}"]
-    needed = on_this_host(config, config.gpu.count)
-    listed = _listed(len(state.gpus), {**os.environ, **config.engine.env})
-    usable = len(state.gpus) if listed is None else _usable(len(state.gpus), listed)
-    if usable < needed:
-        names = ", ".join(dict.fromkeys(gpu.name for gpu in state.gpus))
-        seen = (
-            f"this machine has {len(state.gpus)} ({names})" if state.gpus else f"this machine has none ({state.reason})"
-        )
-        hidden = f", CUDA_VISIBLE_DEVICES leaves {usable}" if usable < len(state.gpus) else ""
-        raise LaunchError(
-            f"gpu.count: {needed} × {config.gpu.name} needed, {seen}{hidden}.\n"
-            "Run it on a machine that has them, or play a recording (engine.replay); `specbench predict` needs no GPU."
-        )
+    why = _too_few(config, state)
+    if why is not None:
+        raise LaunchError(why)
+    listed = _visible(config, state)
     by_number = listed is not None and all(entry.isdecimal() for entry in listed)
     return _other_cards(config, [gpu for gpu in state.gpus if not by_number or str(gpu.index) in (listed or ())])
+
+
+def _device(config: RunConfig) -> object:
+    return server_args(config).get("device")
+
+
+def _too_few(config: RunConfig, state: machine.GpuState) -> str | None:
+    """In two lines; None: there are as many as it needs, or nobody here can tell."""
+    if state.is_unknown:
+        return None
+    needed, there = on_this_host(config, config.gpu.count), len(state.gpus)
+    listed = _visible(config, state)
+    usable = there if listed is None else _usable(there, listed)
+    if usable >= needed:
+        return None
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in state.gpus))
+    seen = f"this machine has {there} ({names})" if there else f"this machine has none ({state.reason})"
+    hidden = f", CUDA_VISIBLE_DEVICES leaves {usable}" if usable < there else ""
+    return (
+        f"gpu.count: {needed} × {config.gpu.name} needed, {seen}{hidden}.\n"
+        "Run it on a machine that has them, or play a recording (engine.replay); `specbench predict` needs no GPU."
+    )
 
 
 def on_this_host(config: RunConfig, gpus: int) -> int:
     """Of a server's GPUs: one over several nodes has its share here."""
     nodes = server_args(config).get("nnodes")
     return math.ceil(gpus / nodes) if isinstance(nodes, int) and nodes > 1 else gpus
+
+
+def _visible(config: RunConfig, state: machine.GpuState) -> list[str] | None:
+    return _listed(len(state.gpus), {**os.environ, **config.engine.env})
 
 
 def _listed(count: int, env: Mapping[str, str]) -> list[str] | None:
