@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from oracle.defaults import defaults, rows
 from specbench.cli import app
 from specbench.diagnose.diagnosis import of_log, of_path
 from specbench.diagnose.document import to_document
 from specbench.diagnose.maintainer import report
 from specbench.diagnose.outgoing import fenced, inline, safe
+from specbench.diagnose.told import Told
+from specbench.engines.sglang.argument_defaults import defaults_of
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -140,3 +143,73 @@ def test_addresses_in_a_sentence_do_not_become_links() -> None:
     )
     assert inline("hidden\u200bword") == "hiddenword"
     assert "https://e.example" in fenced(["https://e.example"])
+
+
+# ── arguments ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _shown(text: str) -> list[str]:
+    """The names in the block of arguments."""
+    block = text.partition("Arguments as the engine printed")[2].partition("```text\n")[2].partition("```")[0]
+    return [line.partition("=")[0] for line in block.splitlines()]
+
+
+def test_only_arguments_that_are_not_the_releases_defaults_are_listed() -> None:
+    """oom_r8 prints 445 of 0.5.16, 138 of them not off; 106 of these are that release's own defaults."""
+    text = report(of_path(RECORDS / "oom_r8")).text
+    assert "(line 5), without the defaults of sglang 0.5.16:" in text
+    shown = _shown(text)
+    assert {"model_path", "mem_fraction_static", "max_running_requests", "speculative_algorithm"} <= set(shown)
+    assert not {"schedule_policy", "tp_size", "decode_log_interval", "hicache_ratio"} & set(shown)
+    assert len(shown) == 138 - 106
+
+
+def test_a_default_that_was_changed_to_off_is_listed() -> None:
+    """0.5.8 has schedule_policy 'fcfs', cpu_offload_gb 0, lora_eviction_policy 'lru' by default."""
+    log = _crash("x")
+    more = b"tp_size=1, schedule_policy='', cpu_offload_gb=0, lora_eviction_policy='lru', unknown_one=1)"
+    log[0] = log[0].replace(b"tp_size=1)", more)
+    found = of_log(log, told=Told(version="0.5.8"), name="server.log")
+    assert _shown(report(found).text) == ["api_key", "model_path", "schedule_policy", "unknown_one"]
+
+
+def test_of_a_release_that_was_not_read_its_neighbours_must_agree() -> None:
+    """hicache_ratio was 2.0 up to 0.5.16 and is another from 0.5.18; after 0.5.23 nothing is known."""
+    assert defaults_of("0.5.16", "0.5.16")["hicache_ratio"] == 2.0
+    assert "hicache_ratio" not in defaults_of("0.5.17", "0.5.17")
+    assert defaults_of("0.5.17", "0.5.17")["hicache_io_backend"] == "kernel"
+    assert "hicache_ratio" not in defaults_of("0.5.16", "0.5.20")
+    assert defaults_of("0.5.9", "0.5.9")["hicache_storage_prefetch_policy"] == "best_effort"
+    assert "hicache_storage_prefetch_policy" not in defaults_of(None, "0.5.12")
+    assert defaults_of("0.5.24", "0.5.24") == defaults_of("0.5.16", None) == defaults_of("0.5.5", "0.5.8") == {}
+
+
+def test_defaults_are_read_from_the_source_without_running_it(tmp_path: Path) -> None:
+    """Literals, constants of the file and simple arithmetic; of two releases an interval each where they differ."""
+    source = """
+POLICY = "lru"
+CHOICES = ["zmq", "mooncake"]
+class ServerArgs:
+    model_path: str
+    schedule_policy: A[str, Arg(help="x")] = POLICY
+    transfer: str = CHOICES[0]
+    page_size: int = {page}
+    limit: int = 2 * 1024
+    ratio: float = field(default=0.0)
+    names: list = dataclasses.field(default_factory=list)
+    off: bool = False
+    found: int = os.cpu_count()
+"""
+    for version, page in (("0.5.9", 1), ("0.5.10", 64)):
+        folder = tmp_path / version / "sglang" / "srt"
+        folder.mkdir(parents=True)
+        (folder / "server_args.py").write_text(source.format(page=page), encoding="utf-8")
+    read = {version: defaults(tmp_path / version) for version in ("0.5.9", "0.5.10")}
+    assert list(rows(read)) == [
+        "limit 0.5.9 0.5.10 2048",
+        "page_size 0.5.9 0.5.9 1",
+        "page_size 0.5.10 0.5.10 64",
+        "ratio 0.5.9 0.5.10 0.0",
+        "schedule_policy 0.5.9 0.5.10 'lru'",
+        "transfer 0.5.9 0.5.10 'zmq'",
+    ]

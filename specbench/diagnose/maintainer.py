@@ -7,11 +7,12 @@ figures, the failing lines with their traceback whole. A fault of a configuratio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..engines.contract import Failure
+from ..engines.sglang.argument_defaults import defaults_of
 from ..reading.outcome import in_words
 from ..terms import Limit
 from ..units import GIB, counted, format_count, format_gib
@@ -34,7 +35,7 @@ _PERHAPS = (
 _ENGINES_OWN = re.compile(r"\b(?:is|: )a fault of the engine\b|a fault of the engine, to be reported")
 _KNOWN = re.compile(r"\AA fault of the engine: .{1,2000}Known in ", re.DOTALL)
 _LIMITS: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
-#: Not worth a line: the engine's arguments are about four hundred, most of them off.
+#: Not worth a line: the engine's arguments are about four hundred, most of them off, or as in every server.
 _OFF: tuple[object, ...] = ("", "auto", "none", "null", [], {}, ())
 _TITLE = 90
 _MOST_EVIDENCE, _MOST_FAILURES, _MOST_ARGUMENTS = 40, 3, 400
@@ -149,8 +150,12 @@ def _sections(diagnosis: Diagnosis) -> Iterator[str]:
     yield table(("what", "value"), _environment(diagnosis))
     if diagnosis.log.server_args:
         told = inline(diagnosis.log.where(diagnosis.log.server_args_line))
-        yield f"Arguments as the engine printed or a person told them ({told}), without those that are off:"
-        yield fenced(_arguments(diagnosis))
+        known = _defaults(diagnosis)
+        left_out = "those that are off"
+        if known:
+            left_out = f"the defaults of {inline(f'{diagnosis.engine} {diagnosis.version_text}')}"
+        yield f"Arguments as the engine printed or a person told them ({told}), without {left_out}:"
+        yield fenced(_arguments(diagnosis, known))
     yield "## Asked, predicted, resolved, served"
     yield table(("limit", "asked", "predicted", f"resolved ({diagnosis.origin})", "served"), _limits(diagnosis))
     yield from _memory(diagnosis)
@@ -177,15 +182,25 @@ def _environment(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "figures", diagnosis.origin
 
 
-def _arguments(diagnosis: Diagnosis) -> Iterator[str]:
-    arguments = diagnosis.log.server_args or {}
+def _defaults(diagnosis: Diagnosis) -> Mapping[str, Any]:
+    """Those of its release, or which all have that it may be."""
+    low, high = diagnosis.version_range
+    return defaults_of(diagnosis.version or low, diagnosis.version or high)
+
+
+def _arguments(diagnosis: Diagnosis, known: Mapping[str, Any]) -> Iterator[str]:
+    """Those that are not as `known`; of which no default is known, those that are not off."""
     shown = {
         name: value
-        for name, value in sorted(arguments.items())
-        if value is not None and value is not False and value not in _OFF
+        for name, value in sorted((diagnosis.log.server_args or {}).items())
+        if (value != known[name] if name in known else not _is_off(value))
     }
     for name in list(shown)[:_MOST_ARGUMENTS]:
         yield f"{name}={shown[name]!r}"[:400]
+
+
+def _is_off(value: object) -> bool:
+    return value is None or value is False or value in _OFF
 
 
 def _limits(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
