@@ -97,10 +97,13 @@ class GpuSpec:
     def free_before_load(self, ranks: int, version: str) -> FreeBeforeLoad:
         """For `ranks` GPUs of one server; derived from the total when the table has no row for that number.
 
+        Each rank of a server on the CPU is told what the host has free, divided by its NUMA nodes and not by the ranks
+        (SGLang 0.5.23, utils/common.py: get_available_gpu_memory): one row for any number.
+
         Versions differ by what they set up before they load (communication buffers). One without a row of its own
         gets the point of the newest, and an interval over all.
         """
-        rows = self.listed.get(ranks)
+        rows = self.listed.get(1 if self.is_host else ranks)
         if rows is None:
             return self._derived(ranks)
         own = next(
@@ -139,11 +142,6 @@ class GpuSpec:
         return None
 
     def _derived(self, ranks: int) -> FreeBeforeLoad:
-        if self.is_host:
-            raise ConfigError(
-                f"parallel.tp_size: {ranks} ranks on {self.name}: a host is listed for one rank only.\n"
-                "Set parallel.tp_size: 1."
-            )
         total = self.total_bytes
         low, likely, high = _gone(total / GIB, ranks)
         return FreeBeforeLoad(

@@ -351,6 +351,11 @@ def test_more_ranks_than_gpus() -> None:
     assert found[0].allowed.startswith("4 or more")
 
 
+def test_ranks_on_a_cpu_need_no_gpus() -> None:
+    engine = {"args": {"device": "cpu"}}
+    assert check(run("0.5.23", gpu={"name": "cpu"}, parallel={"tp_size": 4}, engine=engine)) == []
+
+
 def test_attention_ranks_divide() -> None:
     parallel = {"tp_size": 4, "dp_size": 3, "enable_dp_attention": True}
     assert [refusal.key for refusal in check(run("0.5.16", parallel=parallel))] == ["parallel.dp_size"]

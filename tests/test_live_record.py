@@ -19,7 +19,12 @@ from specbench.params import load_campaign
 from specbench.records.provenance import provenance
 from specbench.records.record import RunRecord
 from specbench.running.run import run
+from specbench.studies.study import study
+from specbench.studies.waterfall import steps
 from specbench.units import GIB
+from specbench.whatif.outlook import WhatIf
+from specbench.whatif.panel import curve_of
+from specbench.whatif.picture import Picture
 
 RECORDS = Path(__file__).parent / "live" / "records"
 
@@ -74,6 +79,30 @@ def test_it_says_that_its_times_are_no_performance_figures(tmp_path: Path) -> No
     assert any("NOT A PERFORMANCE FIGURE" in note for note in replayed.status.notes)
     # two to warm up, four per step
     assert len(replayed.requests()) == len(recorded.requests()) == 10
+
+
+def test_the_ledger_of_a_host_has_no_cuda_graphs_and_names_who_else_takes_of_it() -> None:
+    (ledger,) = diagnosis.of_record(RunRecord.open(RECORDS / "dflash-4")).ledgers
+    assert ledger.rest.label == "taken by the rest of the host, other ranks too"
+    assert ledger.not_logged == () and ledger.of("graphs") is None and ledger.of("given_back") is None
+
+
+def test_the_picture_of_a_host_has_a_scale_though_there_is_no_card() -> None:
+    """18.81 GiB were free before loading. Words 0.4 GiB beside a bar of MiB were once beyond what a font can be at."""
+    subject = study(RECORDS / "dflash-4").diagnosis
+    what = WhatIf.of(subject)
+    before = what.with_({})
+    picture = Picture(what, before, steps(subject))
+    picture.update(before, curve_of(what, before))
+    assert picture.png().startswith(b"\x89PNG")
+    waterfall = picture._waterfall
+    assert waterfall.widest == pytest.approx(18.81) and waterfall._ax.get_xlabel() == "GiB of the host, per rank"
+    # Nothing observed: as wide as what is predicted. (slots + 1 and (requests + 1) × 8 tokens) × 3 layers × (8 × 64
+    # × 64 × 4 B of state + 1,024 × 3 × 2 B of convolution), and 16,385 tokens × (1,024 + 2,048) B: 77,091,840 B
+    alone = Picture(what, before, ())
+    alone.update(before, curve_of(what, before))
+    assert alone.png().startswith(b"\x89PNG")
+    assert alone._waterfall.widest * GIB == pytest.approx((25 + 40) * 3 * (131_072 + 6_144) + 16_385 * 3_072)
 
 
 def test_a_campaign_on_the_cpu_holds_no_gpu() -> None:

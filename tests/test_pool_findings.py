@@ -353,6 +353,23 @@ def test_draft_kv_above_the_targets():
     assert ids(paste(*lines)) == []
 
 
+@pytest.mark.parametrize(
+    ("draft", "said"),
+    [
+        # 2 × 0.06 GiB, each within 0.005: 2,048 B per token, of which two decimals tell 1,966 ± 164; and 983 ± 164
+        ("0.06", "about 1,966 B per token for the draft against about 983 B per token for the target."),
+        ("0.04", None),  # 0.08 ± 0.01 and 0.06 ± 0.01
+    ],
+)
+def test_small_pools_are_told_apart_as_far_as_two_decimals_go(draft: str, said: str | None):
+    load = "Load weight end. type={name}, dtype=torch.bfloat16, avail mem=60.00 GB, mem usage=5.00 GB."
+    lines = [load.format(name=name) for name in ("Qwen3_5ForCausalLM", "DFlashDraftModel")]
+    log = paste(*lines, KV.format(tokens=65536, size="0.03"), KV.format(tokens=65536, size=draft))
+    assert ids(log) == ([] if said is None else ["draft-kv-above-target"])
+    if said is not None:
+        assert only(log, "draft-kv-above-target").cause.endswith(said)
+
+
 # ── what else is on the card ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -160,8 +160,8 @@ def draft_kv_above_target(case: Case) -> tuple[Finding, ...]:
         target = next((one for one in case.pools.ranks if (one.rank, one.role) == (draft.rank, "target")), None)
         if draft.role != "draft" or draft.kv is None or target is None or target.kv is None:
             continue
-        if draft.kv.bytes <= target.kv.bytes:
-            continue
+        if draft.kv.bytes - target.kv.bytes <= draft.kv.resolution_bytes + target.kv.resolution_bytes:
+            continue  # as far as a log's two decimals tell
         pools = [pool for pool in case.log.kv_pools if (pool.rank, pool.role) == (draft.rank, "draft")]
         each = [f"{_per_token(pool.kv, pool.tokens)}" for pool in pools]
         several = f" in {len(pools)} pools ({', '.join(each[:8])})" if len(pools) > 1 else ""
@@ -184,7 +184,8 @@ def draft_kv_above_target(case: Case) -> tuple[Finding, ...]:
 def _per_token(size: Quantity | None, tokens: int | None) -> str:
     if size is None or not tokens:
         return "not logged"
-    return f"{size.bytes / tokens:,.0f} B per token"
+    about = "about " if size.resolution_bytes * 100 > size.bytes else ""  # of a small pool two decimals are few
+    return f"{about}{size.bytes / tokens:,.0f} B per token"
 
 
 # ── what a server is short of ────────────────────────────────────────────────────────────────────────────────────────

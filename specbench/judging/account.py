@@ -46,7 +46,9 @@ class Account:
         if not self._points and not any(one.size for one in self._taken):
             return None
         total, total_of, source = self._total(card)
-        entries = [*self._head(card, pools), *self._named(total_of), *self._came_back(), *self._until_failure()]
+        # A host's memory comes back whoever gives it.
+        back = () if on_host else self._came_back()
+        entries = [*self._head(card, pools), *self._named(total_of), *back, *self._until_failure()]
         left = self._left(total_of)
         known = added(one.size for one in (*entries, left) if one.size is not None)
         # Without a figure of free memory, and without a card, nothing tells what else was taken.
@@ -56,7 +58,7 @@ class Account:
             total=total,
             total_of=total_of,
             total_source=source,
-            entries=(*entries, _rest(rest, [*entries, left]), left),
+            entries=(*entries, _rest(rest, [*entries, left], on_host), left),
             stretches=tuple(self._stretches()),
             slack=self._slack(),
             on_host=on_host,
@@ -149,7 +151,9 @@ class Account:
 
     def _captures(self) -> bool:
         arguments = self._log.server_args
-        return arguments is None or arguments.get("disable_cuda_graph") is False
+        if arguments is None:
+            return True
+        return arguments.get("disable_cuda_graph") is False and arguments.get("device") != "cpu"
 
     # ── between and after the figures of free memory ─────────────────────────────────────────────────────────────────
 
@@ -239,11 +243,11 @@ def _unknown(term: Name, role: Role, lies_in: Name | None) -> Entry:
     return Entry(term=term, role=role, label=LABELS[term], size=None, line=None, source="not logged", lies_in=lies_in)
 
 
-def _rest(size: Quantity | None, entries: Sequence[Entry]) -> Entry:
-    """Named by what lies in it."""
+def _rest(size: Quantity | None, entries: Sequence[Entry], on_host: bool) -> Entry:
+    """Named by what lies in it; of a host's memory all else that runs there takes, the other ranks first of all."""
     held = dict.fromkeys(one.term.replace("_", " ") for one in entries if one.lies_in == "unexplained")
     words = list(held)
-    label = LABELS["unexplained"]
+    label = "taken by the rest of the host, other ranks too" if on_host else LABELS["unexplained"]
     if words:
         names = " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
         label = f"rest, in which {names} {'lie' if len(words) > 1 else 'lies'}, not logged"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from ..plots.palette import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BAR, _APART = 0.36, 0.22  # height of a bar, and how far the two of a row lie from its middle
+_LABEL = 26  # characters of a line
 _MOST_STILL = 8  # backgrounds that are kept, 2 MB each
 _LAST = ("unexplained", "graphs", "slack")
 _ORDER: tuple[str, ...] = ("before", "communication", *(t for t in TERMS if t not in _LAST), *_LAST)
@@ -79,7 +81,7 @@ class Picture:
         self._moving = [self._title, *self._waterfall.moving, *(one for cliff in self._cliffs for one in cliff.moving)]
         for artist in self._moving:
             artist.set_animated(True)
-        self._still: dict[tuple[Any, ...], Any] = {}  # by the scales of the cliffs
+        self._still: dict[tuple[Any, ...], Any] = {}  # by the scales
 
     def update(self, after: Outlook, curve: Curve) -> None:
         """Gives every artist what is predicted for `after`."""
@@ -92,7 +94,7 @@ class Picture:
     def png(self) -> bytes:
         from PIL import Image
 
-        scales = tuple(cliff.scale for cliff in self._cliffs)
+        scales = (self._waterfall.widest, *(cliff.scale for cliff in self._cliffs))
         if scales not in self._still:
             if len(self._still) >= _MOST_STILL:
                 self._still.clear()
@@ -124,6 +126,7 @@ class _Waterfall:
         self._terms = [term for term in _ORDER if term in labels]
         self._bars: dict[str, Any] = {}
         self._texts: dict[str, Any] = {}
+        self._ax = ax
         seen = {step.term: step.observed for step in observed}
         there = any(value is not None for value in seen.values())
         start = 0.0
@@ -131,24 +134,27 @@ class _Waterfall:
             colour = _COLOURS.get(term, MUTED)
             above = row - (_APART if there else 0.0)
             self._bars[term] = ax.barh(above, 0.0, _BAR, **hollow(colour))[0]
-            self._texts[term] = ax.text(0.0, above, "", va="center", fontsize=6.5)
+            self._texts[term] = _words_beside(ax, 0.0, above, "", INK)
             if not there:
                 continue
             value = seen.get(term)
             size = 0.0 if value is None else value / GIB
             ax.barh(row + _APART, size, _BAR, left=start, **filled(colour))
             words = "not logged" if value is None else f"{size:z,.2f}"
-            _beside(ax.text(0.0, row + _APART, words, va="center", fontsize=6.5, color=MUTED), start, start + size)
+            _words_beside(ax, max(start, start + size), row + _APART, words, MUTED)
             start += 0.0 if term in _WITHIN else size
         total = next((card for step in (*first, *observed) if (card := step.predicted_card or step.card)), None)
-        self._widest = max(total or 0, *(step.predicted_card or 0 for step in first), 1) / GIB
+        #: GiB. Without a card, as of a host's memory, what the bars take, as long as they do not take more.
+        self.widest = start if total is None else max([total, *(step.predicted_card or 0 for step in first)]) / GIB
+        self._grows = total is None
         if total is not None:
             ax.axvline(total / GIB, color=MUTED, linewidth=0.8, linestyle=":")
-        ax.set_yticks(range(len(self._terms)), [labels[term] for term in self._terms], fontsize=8)
+        ax.set_yticks(range(len(self._terms)), [fill(labels[term], _LABEL) for term in self._terms], fontsize=8)
         ax.set_ylim(len(self._terms) - 0.4, -0.6)
-        ax.set_xlim(0, self._widest * 1.12)
         ax.tick_params(axis="x", labelsize=8)
-        ax.set_xlabel("GiB of the card, per rank", fontsize=8)
+        on_host = any(step.on_host for step in (*first, *observed))
+        ax.set_xlabel(f"GiB of the {'host' if on_host else 'card'}, per rank", fontsize=8)
+        ax.set_xlim(0, (self.widest or 1.0) * 1.12)
         _bare(ax)
         handles = [predicted_patch(), *([observed_patch(what.observed.origin)] if there else [])]
         ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncol=2, fontsize=8, frameon=False)
@@ -169,8 +175,11 @@ class _Waterfall:
             bar.set_visible(value is not None)
             text.set_text("not predicted" if value is None else f"{size:z,.2f}")
             text.set_color(MUTED if value is None else INK)
-            _beside(text, start, start + size)
+            text.xy = (max(start, start + size), text.xy[1])
             start += 0.0 if term in _WITHIN else size
+        if self._grows and start > self.widest:
+            self.widest = start
+            self._ax.set_xlim(0, start * 1.12)
 
 
 class _Cliff:
@@ -239,8 +248,10 @@ def _steps(outlook: Outlook) -> tuple[Step, ...]:
     return predicted_steps(outlook.budget, outlook.config)
 
 
-def _beside(text: Any, left: float, right: float) -> None:
-    text.set_x(max(left, right) + 0.4)
+def _words_beside(ax: Axes, right: float, row: float, words: str, colour: str) -> Any:
+    """By points, not by GiB: pools of a few MiB would have theirs beyond any picture."""
+    place = {"xytext": (1.5, 0), "textcoords": "offset points"}
+    return ax.annotate(words, (right, row), va="center", fontsize=6.5, color=colour, **place)  # type: ignore[arg-type]
 
 
 def _bare(ax: Axes) -> None:

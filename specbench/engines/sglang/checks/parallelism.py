@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ....configuration.config import RunConfig
 from ....layers import KvLayer, parts
 from ....specs import ModelSpec
+from ..given import server_args
 from ..sizing.cell import stage_layers
 from ..sizing.contract import Rule
 from ..splitting import uneven
@@ -23,7 +24,7 @@ def has_stage_without_kv(target: ModelSpec, pp: int) -> bool:
 
 def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     parallel, gpus = config.parallel, config.gpu.count
-    if parallel.gpus > gpus:
+    if parallel.gpus > gpus and server_args(config).get("device") != "cpu":  # ranks on a CPU hold no GPU
         product = f"tp {parallel.tp_size} × pp {parallel.pp_size} × dp {parallel.replicas}"
         yield Refusal(
             key="gpu.count",
