@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from specbench.budget.predict import predict
@@ -261,6 +261,7 @@ def test_not_enough_memory_names_the_fraction_where_it_can(version: str, text: s
     start=st.floats(6, 40),
     width=st.floats(0.01, 3),
 )
+@example(version="0.5.23", requests=8, ratio=0.9, start=-40.0, width=80.0)  # most of it is refused: no slot at all
 def test_no_amount_of_memory_in_the_interval_gives_more_or_less(
     version: str, requests: int | None, ratio: float, start: float, width: float
 ) -> None:
@@ -490,6 +491,7 @@ def test_pinned_pools_are_exact_on_a_host_whose_memory_is_unknown() -> None:
         "kv": 16385 * 2 * 4 * 64 * 2,
         "draft_kv": 16385 * 2 * 2 * 4 * 64 * 2,
     }
+    assert budget.free.source.startswith("GPU table, cpu: assumed: no card; ")
     slack = budget.terms["slack"]
     for term in (slack, budget.terms["weights"], budget.terms["draft_weights"]):
         assert term.bytes is None and "changes with everything that runs there" in term.formula

@@ -670,7 +670,7 @@ def test_slot_steps_are_looked_for_among_figures_that_no_card_has() -> None:
     )
     found = span(rule_for("0.5.23"), demand, -1.7e10, -1.6e10, -1.6e10)
     assert {solved.pools.refusal for solved in found.all} == {"no_state"}
-    assert len(span(rule_for("0.5.23"), demand, -1e20, -1e19, -1e19).all) > 3  # more steps than 64 bits count
+    assert len(span(rule_for("0.5.23"), demand, 1e19, 1e20, 1e20).all) > 3  # more steps than 64 bits count
 
 
 def test_fewer_than_no_slots_are_no_pools() -> None:

@@ -91,7 +91,7 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
         free=FreeMemory(
             pre=Interval(min(pres), pre_point, max(pres)),
             post=Interval(min(posts), post_point, max(posts)),
-            source=f"GPU table, {settings.gpu.name}, {ranks} GPU{'s' if ranks > 1 else ''}: {source}"
+            source=f"GPU table, {settings.gpu.name}{_counted(settings, ranks)}: {source}"
             + (f"; {emulation.banner}: {emulation.arithmetic}" if emulation else ""),
             communication=known.communication,
             communication_elsewhere=_elsewhere(settings, ranks, known),
@@ -104,6 +104,11 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
         weights=weights,
         draft_weights=draft,
     )
+
+
+def _counted(settings: Settings, ranks: int) -> str:
+    """', 4 GPUs'; a host is no GPU, and one for all ranks."""
+    return "" if settings.gpu.is_host else f", {ranks} GPU{'s' if ranks > 1 else ''}"
 
 
 def _elsewhere(settings: Settings, ranks: int, known: FreeBeforeLoad) -> str:

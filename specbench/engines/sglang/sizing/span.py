@@ -58,7 +58,8 @@ def _around_steps(rule: Rule, demand: Demand, low: Solved, high: Solved) -> Iter
 
     Teeth repeat with the slots of a request, on a rising trend: two rounds at each end hold the extremes.
     """
-    counts = range(low.pools.slots + 1, high.pools.slots + 1)
+    # Fewer slots than none are refused however many they are; the steps that count begin behind them.
+    counts = range(max(low.pools.slots, 0) + 1, high.pools.slots + 1)
     near = 2 * demand.slots_per_request + 2
     few = counts.stop - counts.start <= 2 * near  # `len` ends at 64 bits
     for slots in counts if few else (*counts[:near], *counts[-near:]):
