@@ -498,3 +498,38 @@ def test_a_missing_module_of_others_says_nothing_about_the_engine() -> None:
         ["Traceback (most recent call last):", '  File "/x/train.py", line 1, in <module>', "ImportError: no torch"]
     )
     assert not logs.recognised(other)
+
+
+@pytest.mark.parametrize("wrap", ["", "3|qwen  | "])
+def test_the_overlap_workers_thread_of_releases_before_0_5_6(wrap: str) -> None:
+    """sgl-project/sglang 4547 and 5284 (pm2's lines): a worker that dies in a thread ends the server by a signal."""
+    lines = [
+        "[2025-04-11 15:03:10] The server is fired up and ready to roll!",
+        "[2025-04-11 15:03:19 TP0] TpModelWorkerClient hit an exception: Traceback (most recent call last):",
+        f'  File "{SRT}managers/tp_worker_overlap_thread.py", line 111, in forward_thread_func',
+        "    with torch.get_device_module(self.device).stream(self.forward_stream):",
+        '  File "/usr/lib/python3.12/site-packages/torch/cuda/__init__.py", line 595, in __exit__',
+        "    torch.cuda.set_stream(self.src_prev_stream)  # type: ignore[arg-type]",
+        "RuntimeError: Event device index does not match recording stream's device index",
+        "",
+        "[2025-04-11 15:03:19] Received sigquit from a child process. It usually means the child failed.",
+    ]
+    (failure,) = logs.read([wrap + line for line in lines]).failures
+    assert (failure.kind, failure.phase, failure.rank, failure.line) == ("runtime_error", "serving", "TP0", 7)
+    assert failure.values["where"] == "sglang/srt/managers/tp_worker_overlap_thread.py:111 in forward_thread_func"
+
+
+def test_the_grpc_server_of_0_5_6_and_0_5_8() -> None:
+    """grpc_request_manager.py: print_exception_wrapper logs, and kills the tree of processes."""
+    log = logs.read(
+        [
+            "[2026-01-11 15:03:19] GrpcRequestManager hit an exception: Traceback (most recent call last):",
+            f'  File "{SRT}grpc/grpc_request_manager.py", line 918, in print_exception_wrapper',
+            "    await func()",
+            "KeyError: 'x'",
+            "",
+        ]
+    )
+    assert [(failure.kind, failure.exception, failure.text) for failure in log.failures] == [
+        ("runtime_error", "KeyError", "'x'")
+    ]

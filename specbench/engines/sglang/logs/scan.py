@@ -47,6 +47,8 @@ _HIT_AN_EXCEPTION = (
     "TokenizerManager hit an exception",
     "MultiTokenizerRouter hit an exception",
     "MultiDetokenizerRouter hit an exception",
+    "GrpcRequestManager hit an exception",  # 0.5.8 and earlier
+    "TpModelWorkerClient hit an exception",  # before 0.5.6, whose worker was a thread of its own
 )
 
 #: What launchers, containers and log shippers put before a line.
