@@ -28,6 +28,8 @@ FindingId = Literal[
     "out-of-memory-graphs",
     "graph-capture-failed",
     "communication-failed",
+    "gpu-missing",
+    "rank-missing",
     "out-of-host-memory",
     "disk-full",
     "crashed-start",
@@ -76,6 +78,7 @@ FindingId = Literal[
     "acceptance-too-low",
     "acceptance-decays",
     "prefix-cache-hits",
+    "custom-allreduce-off",
     "throughput-spans-idle",
     "slow-first-request",
     "bench-queued",
@@ -168,6 +171,17 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
     "communication-failed": Kind(
         "The ranks could not communicate",
         "A collective operation failed, and no rank names another cause.",
+        "fatal",
+    ),
+    "gpu-missing": Kind(
+        "A GPU is not there",
+        "A rank has no card: fewer are visible than the server has ranks, or one cannot be used.",
+        "fatal",
+    ),
+    "rank-missing": Kind(
+        "A rank never came",
+        "Ranks waited for one that did not come to the start of communication, or to a collective operation, until a "
+        "time was up. A notice where a log merely ends while they wait.",
         "fatal",
     ),
     "out-of-host-memory": Kind(
@@ -388,6 +402,12 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
     "prefix-cache-hits": Kind(
         "Prompts came from the prefix cache",
         "Their time to first token says nothing about a prefill.",
+        "notice",
+    ),
+    "custom-allreduce-off": Kind(
+        "All-reduce by NCCL alone",
+        "The engine gave up its own all-reduce, which is faster for the small tensors of decoding: cards without "
+        "NVLink or peer access, a number of ranks that it does not know, several nodes.",
         "notice",
     ),
     "throughput-spans-idle": Kind(

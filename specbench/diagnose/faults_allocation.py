@@ -24,6 +24,8 @@ _IDS: dict[str, FindingId] = {
     "graphs": "out-of-memory-graphs",
     "serving": "out-of-memory-serving",
 }
+#: What a driver keeps of a card, and a process that only looks at it, is less.
+_HELD_BYTES = 2 * GIB
 _WHERE = {
     "pools": "while the pools were allocated",
     "graphs": "at graph capture",
@@ -40,6 +42,16 @@ def out_of_memory(case: Case, failure: Failure, where: str) -> Fault:
         if where == "serving"
         else f"Out of GPU memory {_WHERE[where]}: the static fraction leaves too little outside the budget."
     )
+    if (others := _held_by_others(failure)) is not None:
+        return Fault(
+            id=_IDS[where],
+            cause=(
+                f"Out of GPU memory: other processes hold {_size(others)} of the card{_which(failure)}, which no "
+                f"setting of this server changes (nvidia-smi names them).{_allocation(failure)}"
+            ),
+            evidence=case.pool_lines(),
+            lost=1.0,
+        )
     return Fault(
         id=_IDS[where],
         cause=f"{head}{_allocation(failure)}{largest(case)}{large_graphs(case)}{taken(case)}{_slack(case)}",
@@ -47,6 +59,20 @@ def out_of_memory(case: Case, failure: Failure, where: str) -> Fault:
         evidence=case.pool_lines(),
         lost=1.0,
     )
+
+
+def _held_by_others(failure: Failure) -> int | None:
+    """Of the total that torch names, what is neither free nor this process's; None: not told, or next to nothing."""
+    total, free, own = (_bytes(failure, name) for name in ("total_bytes", "free_bytes", "in_use_bytes"))
+    if total is None or free is None or own is None:
+        return None
+    others = total - free - own
+    return others if others >= _HELD_BYTES else None
+
+
+def _which(failure: Failure) -> str:
+    number = failure.values.get("gpu")
+    return f" (GPU {number} of those that the process sees)" if isinstance(number, int) else ""
 
 
 def _allocation(failure: Failure) -> str:

@@ -1,7 +1,7 @@
 """Starts that memory beside the static fraction ended: a pool of checkpoints that does not fit, a card that others use.
 
 In: a case and its failure. Out: a fault. Sources: mem_cache/mamba_checkpoint_pool.py, distributed/bootstrap.py
-(model_executor/model_runner.py before 0.5.22), environ.py.
+(model_executor/model_runner.py up to 0.5.15), environ.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import math
 
 from ..engines.contract import Failure
 from ..planning.wishes import LEAST_SLACK_BYTES
+from ..rank_names import in_words
 from ..units import Quantity, format_gib
 from ..versions import at_least
 from .case import Case
 from .fault import Fault, said, sourced
+from .faults_ranks import unbalanced_ranks
 from .finding import Remedy
 
 
@@ -53,11 +55,13 @@ def unbalanced(case: Case, failure: Failure) -> Fault:
             f" The least has {least:.2f} GiB free, this one {own:.2f}; the engine wants at least 0.9 × {own:.2f} = "
             f"{0.9 * own:.2f}."
         )
+    least_of = unbalanced_ranks(case)
+    whose = f" It is that of {in_words(least_of)}, which alone does not say so." if least_of else ""
     old = case.rules_version is not None and not at_least(case.rules_version, "0.5.8")
-    env = {"SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1"} if old else {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
+    env = {"SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1"} if old else {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
     return Fault(
         id="refused-unbalanced",
-        cause=f"One GPU has much less free memory than another: someone else uses it.{figures} {said(failure)}",
+        cause=f"One GPU has much less free memory than another: someone else uses it.{whose}{figures} {said(failure)}",
         remedies=sourced(
             case, {}, "better end the other process (nvidia-smi names it): the least decides all pools", env=env
         ),

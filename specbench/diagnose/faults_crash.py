@@ -77,6 +77,16 @@ def crashed(case: Case, failure: Failure) -> Fault:
 def gpu_fault(case: Case, failure: Failure) -> Fault:
     """A kernel failed on the GPU; the frame that is shown need not be its."""
     serving = while_serving(case.log, failure)
+    if "ECC" in failure.text:
+        return Fault(
+            id="crashed-serving" if serving else "crashed-start",
+            cause=(
+                f"The memory of a card is faulty: {failure.values.get('error', failure.text)}. No setting mends that: "
+                "nvidia-smi -q -d ECC,ROW_REMAPPER tells the card, which needs a reset (nvidia-smi --gpu-reset) or to "
+                "be replaced."
+            ),
+            evidence=last_batch(case),
+        )
     return Fault(
         id="crashed-serving" if serving else "crashed-start",
         cause=(

@@ -123,19 +123,6 @@ def port(case: Case, failure: Failure) -> Fault:
     )
 
 
-def communication(case: Case, failure: Failure) -> Fault:
-    """Ranks could not speak to each other, and no rank says why."""
-    return Fault(
-        id="communication-failed",
-        cause=(
-            f"The ranks could not communicate: {said(failure)} No rank names another cause in this log. Mostly another "
-            "rank ended first (its log tells), or NCCL lacks shared memory (/dev/shm: --shm-size of the container), "
-            "peer access or the right network interface."
-        ),
-        remedies=sourced(case, {}, "NCCL then says what it lacks", env={"NCCL_DEBUG": "INFO"}),
-    )
-
-
 def host_memory(case: Case, failure: Failure) -> Fault:
     """No memory left in the host, not in the GPU."""
     return Fault(
@@ -159,7 +146,7 @@ def process_died(case: Case, failure: Failure) -> Fault:
     """A process of the engine ended without a word of its own."""
     code = failure.values.get("exit_code")
     name = failure.values.get("name")
-    who = f"The process {name}" if name else f"The scheduler of rank {failure.values.get('rank', '?')}"
+    who = f"The process {name}{_of_rank(name)}" if name else f"The scheduler of rank {failure.values.get('rank', '?')}"
     during = "while serving" if failure.phase == "serving" else "while starting"
     if isinstance(code, int) and code < 0:
         why = _SIGNALS.get(-code, f"signal {-code}")
@@ -168,6 +155,12 @@ def process_died(case: Case, failure: Failure) -> Fault:
     else:
         cause = f"{who} ended {during} with exit code {code}; why stands in lines that are not in this log: give them."
     return Fault(id="ended-by-signal", cause=cause, lost=1.0)
+
+
+def _of_rank(name: object) -> str:
+    """Processes are named by their number (entrypoints/engine.py): of several, scheduler_3 is the fourth rank's."""
+    found = re.fullmatch(r"scheduler_([1-9]\d{0,4})", str(name))
+    return "" if found is None else f" (rank {found[1]})"
 
 
 def child_failed(case: Case, failure: Failure) -> Fault:

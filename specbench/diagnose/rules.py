@@ -19,6 +19,7 @@ from .rules_limits import capped, token_limit, token_limit_far_below
 from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
 from .rules_pressure import retraction
 from .rules_queue import admission_delayed, queue_with_room
+from .rules_ranks import slow_allreduce
 from .rules_requests import context_beside_requests, overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
 from .rules_shortened import cut_by_pool, truncated
@@ -48,6 +49,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     draft_kv_above_target,
     idle_slots,
     draft_weights_duplicated,
+    slow_allreduce,
     graphs_above_estimate,
     graphs_grew,
     state_pool_not_logged,

@@ -14,12 +14,14 @@ from . import faults_beside as beside
 from . import faults_crash as crash
 from . import faults_memory as memory
 from . import faults_outside as outside
+from . import faults_ranks as ranks
 from . import faults_running as running
 from .case import Case
 from .catalogue import FindingId
-from .fault import STOP_ASKED, Fault, until_stopped, while_serving
+from .fault import STOP_ASKED, Fault, sourced, until_stopped, while_serving
 from .faults_arguments import refused
 from .finding import Finding
+from .rank_progress import Waiting, progress, waiting
 
 #: failure kind -> what explains it. What is not here is a crash in the engine's own words.
 _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
@@ -48,7 +50,10 @@ _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
     "model_unsupported": outside.model_unsupported,
     "backend_unsupported": outside.backend_unsupported,
     "port_in_use": outside.port,
-    "communication_failed": outside.communication,
+    "communication_failed": ranks.communication,
+    "collective_timeout": ranks.rank_missing,
+    "rank_missing": ranks.rank_missing,
+    "gpu_missing": ranks.gpu_missing,
     "host_memory": outside.host_memory,
     "disk_full": outside.disk_full,
     "process_died": outside.process_died,
@@ -60,13 +65,13 @@ _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
 def failed(case: Case) -> tuple[Finding, ...]:
     """The cause of a start that failed or a server that died."""
     if not case.log.failures:
-        return _only_consequences(case) or _silent_end(case)
+        return _only_consequences(case) or _silent_end(case) or _waits(case)
     failure = case.log.failures[0]
     fault = _explained(case, failure)
     return (
         Finding(
             id=fault.id,
-            cause=fault.cause,
+            cause=f"{fault.cause}{ranks.of_ranks(case, failure)}",
             severity=fault.severity,
             evidence=(*fault.evidence, *_failure_lines(case, failure)),
             remedies=fault.remedies,
@@ -132,11 +137,32 @@ def _silent_end(case: Case) -> tuple[Finding, ...]:
         "refused": "refused to start, and its log names no error",
     }
     last = case.log.lines_total
+    wait = waiting(progress(case)) if case.status == "timed_out" and case.log.ready_line is None else Waiting(words="")
     return (
         Finding(
             id=ids[case.status],
-            cause=f"The server {words[case.status]}; its log has {last:,} lines.",
+            cause=f"The server {words[case.status]}; its log has {last:,} lines. {wait.words}".rstrip(),
             severity="fatal",
-            evidence=(),
+            evidence=wait.lines(case),
+            remedies=sourced(case, {}, "NCCL then says how far it comes", env={"NCCL_DEBUG": "INFO"})
+            if wait.communicating
+            else (),
+        ),
+    )
+
+
+def _waits(case: Case) -> tuple[Finding, ...]:
+    """A log that ends while all ranks but some wait for these to begin to communicate: it may be that it hangs."""
+    wait = waiting(progress(case))
+    if case.log.ready_line is not None or not (wait.communicating and wait.behind):
+        return ()
+    return (
+        Finding(
+            id="rank-missing",
+            cause=(
+                f"When the log ends, {wait.words} Where it says no more, the start hangs, and what is behind knows why."
+            ),
+            severity="notice",
+            evidence=wait.lines(case),
         ),
     )

@@ -32,7 +32,7 @@ from .benchmark_text import benchmark_notice
 from .beside import beside
 from .evidence import Evidence
 from .failure_texts import ANYBODYS
-from .failures import causes_first
+from .failures import KILLED, causes_first, only_lost_others
 from .formats import VersionRange
 from .http_text import request_notice
 from .message import MOST_WRAPS, Message
@@ -220,7 +220,8 @@ class _Understanding:
         failures = [failure for failure in failures if failure not in survived]
         notices = [*self._notices, *self._tracebacks.notices, *map(_logged_error, survived)]
         notices.sort(key=lambda notice: notice.line)
-        failures = failures or _died(notices, self._progress)
+        if not failures or only_lost_others(failures[0]):
+            failures = causes_first((*failures, *_died(notices, self._progress, alone=not failures)))
         return ServerLog(
             source=source,
             engine="sglang",
@@ -328,8 +329,11 @@ def _logged_error(failure: Failure) -> Notice:
     return Notice(kind="logged_error", values=failure.values, rank=failure.rank, line=failure.line, text=text)
 
 
-def _died(notices: Sequence[Notice], progress: str) -> list[Failure]:
-    """A child that ended without a word of its own, as the last resort. -9: mostly the kernel's memory killer."""
+def _died(notices: Sequence[Notice], progress: str, *, alone: bool) -> list[Failure]:
+    """A child that ended without a word of its own, as the last resort; beside other failures one that was killed
+    before anything was ended because of them. -9: mostly the kernel's memory killer."""
+    ended = ("ended_by_signal", "process_tree_killed")
+    first = next((notice.line for notice in notices if notice.kind in ended), None)
     return [
         Failure(
             kind="process_died",
@@ -341,5 +345,7 @@ def _died(notices: Sequence[Notice], progress: str) -> list[Failure]:
             values=dict(notice.values),
         )
         for notice in notices
-        if notice.kind == "process_died" and notice.values.get("exit_code") not in (0, -15, -2)
+        if notice.kind == "process_died"
+        and (code := notice.values.get("exit_code")) not in (0, -15, -2)
+        and (alone or (code in KILLED and (first is None or notice.line < first)))
     ]

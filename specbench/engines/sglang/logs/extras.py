@@ -38,6 +38,27 @@ FORMS: dict[str, Form] = {
     # From outside (tokenizer_manager.py, 0.5.10 on); what the server then says of its children is no failure.
     "stop_asked": Form("notice:stop_asked", "SIGTERM received."),
     "tree_killed": Form("notice:process_tree_killed", "kill_process_tree called: parent_pid={pid:int}"),
+    # Alike in all versions that print it; of 0.5.22 and later the second.
+    "distributed_begin": Form("notice:distributed_begin", "Init torch distributed begin."),
+    "parallel_begin": Form("notice:distributed_begin", "Init parallel begin."),
+    # torch's: of a rank that waited in vain for another one (ProcessGroupNCCL.cpp).
+    "collective_timeout": Form(
+        "failure:collective_timeout",
+        "[E{*} ProcessGroupNCCL.cpp:{*}] {*}[Rank {rank:int}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum={sequence:int}, OpType={operation:word}, {*}Timeout(ms)={timeout_ms:int}) ran for",
+    ),
+    # NCCL's own, of a device of that process; found wherever it stands in a line (see `scan`).
+    "nccl_warning": Form("notice:nccl_warning", "[{device:int}] {*} NCCL WARN {said:text}{$}"),
+    # All-reduce of SGLang's own is given up, and NCCL's taken (device_communicators/custom_all_reduce*.py).
+    "custom_allreduce_failed": Form(
+        "notice:custom_allreduce_off", "Setup Custom allreduce failed with {why:text}. To silence this"
+    ),
+    **{
+        f"{name}_off": Form("notice:custom_allreduce_off", f"{name} is disabled {{why:text}}.[[ {{*}}]]{{$}}")
+        for name in ("Custom allreduce", "CustomAllreduce", "CustomAllReduceV2")
+    },
+    # With its check turned off the engine goes on.
+    "memory_unbalanced": Form("notice:memory_unbalanced", "The memory capacity is unbalanced."),
     "warmup_failed": Form("failure:warmup_failed", "Initialization failed. warmup error:"),
     # Spelled like the pool lines, but by hand or by a fork; no version prints them so.
     "kv_pool_short": Form(

@@ -12,6 +12,11 @@ BAD_ENVIRONMENT = "bad_environment"
 #: A context length beyond the model's own, which the engine refuses unless an environment variable allows it.
 CONTEXT_ABOVE_MODEL = "context_above_model"
 
+#: A rank without a card: fewer GPUs than ranks, or one that cannot be used.
+GPU_MISSING = "gpu_missing"
+#: A rank that others waited for, before they could communicate at all.
+RANK_MISSING = "rank_missing"
+
 #: kind, phase (None: the frames or the log's progress tell), template. The first that fits wins.
 KNOWN: tuple[tuple[str, str | None, str], ...] = (
     ("cuda_oom", "graphs", "Capture cuda graph failed: {*}out of memory"),
@@ -123,6 +128,10 @@ KNOWN: tuple[tuple[str, str | None, str], ...] = (
     ("backend_unsupported", None, "TRTLLM MLA backend is only supported on"),
     ("backend_unsupported", None, "CuteDSL MLA backend is only supported on"),
     ("backend_unsupported", None, "tokenspeed_mla backend is only supported on"),
+    (GPU_MISSING, "load", "CUDA error: invalid device ordinal"),
+    (GPU_MISSING, "load", "No CUDA GPUs are available"),
+    (GPU_MISSING, "load", "CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+    (GPU_MISSING, "load", "Unexpected error from cudaGetDeviceCount()"),
     ("kernel_missing", None, "CUDA error: no kernel image is available for execution on the device"),
     ("gpu_fault", None, "CUDA error:"),
     # beside the engine
@@ -134,6 +143,9 @@ KNOWN: tuple[tuple[str, str | None, str], ...] = (
     ("disk_full", None, "[Errno 28] No space left on device"),
     ("communication_failed", None, "NCCL error"),
     ("communication_failed", None, "NCCL Error"),
+    (RANK_MISSING, "load", "Timed out after {seconds:int} seconds waiting for clients. {joined:int}/{expected:int}"),
+    (RANK_MISSING, "load", "The client socket has timed out after {timeout_ms:int}ms while trying to connect to"),
+    (RANK_MISSING, "load", "wait timeout after {timeout_ms:int}ms, keys:"),
     ("communication_failed", None, "[Rank {rank:int}] Watchdog caught collective operation timeout"),
     ("communication_failed", None, "[{*}gloo/{*}Connection closed by peer"),
     ("communication_failed", None, "[{*}gloo/{*}Connection reset by peer"),
@@ -159,7 +171,9 @@ KNOWN: tuple[tuple[str, str | None, str], ...] = (
 )
 
 #: What a program may try, catch and log: only where it ended a process, or stands alone in a paste, it is a failure.
-OFTEN_CAUGHT = frozenset(("model_not_found", "host_memory", "disk_full", "communication_failed", "gpu_fault"))
+OFTEN_CAUGHT = frozenset(
+    ("model_not_found", "host_memory", "disk_full", "communication_failed", "gpu_fault", GPU_MISSING, RANK_MISSING)
+)
 #: Kinds that any Python program could have: alone they do not make a log SGLang's.
 ANYBODYS = frozenset(
     (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...contract import Failure
-from .failure_texts import KNOWN
+from .failure_texts import KNOWN, RANK_MISSING
 from .form import Form
 
 _OUT_OF_MEMORY = re.compile(r"(?:CUDA|HIP|XPU|NPU) out of memory|out of memory\. Tried to allocate")
@@ -22,6 +22,7 @@ _OOM_FIGURES = {
     "free_bytes": re.compile(r"of which ([\d.]{1,20}) (bytes|[KMGT]i?B) is free"),
     "in_use_bytes": re.compile(r"this process has ([\d.]{1,20}) (bytes|[KMGT]i?B) memory in use"),
 }
+_OOM_GPU = re.compile(r"GPU (\d{1,3}) has a total capacity")
 _UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _TOKENS_WANTED = re.compile(r"Try to allocate (\d{1,15}) tokens")
 _SLOTS_LEFT = re.compile(r"available_size\(\)=(\d{1,15}), num_reqs=(\d{1,15})")
@@ -36,6 +37,16 @@ _POOL_WORDS = {
     **dict.fromkeys(("protected", "tree_cache.full_protected_size()", "tree_cache.protected_size()"), "locked_entries"),
     **dict.fromkeys(("total", "max_total_num_tokens", "token_to_kv_pool_allocator.size"), "all_entries"),
 }
+_NCCL = {
+    "failed": re.compile(r"NCCL [Ee]rror(?: in: [^,]{1,200})?[,:] ([a-z ]{3,80}?)(?= \(run|, NCCL|\Z)"),
+    "code": re.compile(r"\b(nccl[A-Z]\w{2,40}): "),
+    "last_error": re.compile(r"Last error: (.{1,300}?)(?= Exception raised from|\Z)"),
+}
+#: Of a rank whose peer is gone, in NCCL's words and in gloo's.
+_REMOTE = re.compile(
+    r"ncclRemoteError|remote process exited|Connection (?:refused|closed|reset)|Broken pipe|"
+    r"socket(?:Poll|Progress|Recv)"
+)
 _GPU_ERROR = re.compile(r"CUDA error: (.{1,120}?)(?= CUDA kernel| Search for|\.? Compile with|\Z)")
 
 #: What stands in a traceback's frames -> phase. In this order: a graph is also replayed while serving.
@@ -73,8 +84,19 @@ def classify(exception: str | None, text: str) -> Known | None:
     return None
 
 
-#: Kinds that follow from another failure wherever one is known, the least telling last.
-_CONSEQUENCES = {"communication_failed": 1, "warmup_failed": 2, "process_died": 2, "child_failed": 3}
+#: Kinds that follow from another failure wherever one is known, the least telling last. A rank that was killed has no
+#: words of its own, but those that lost it are no cause beside it; torch's time-outs come last of all.
+_KILLED, _LOST = 1, 3
+_CONSEQUENCES = {
+    "communication_failed": 2,
+    RANK_MISSING: _LOST,
+    "collective_timeout": _LOST,
+    "warmup_failed": 4,
+    "process_died": 4,
+    "child_failed": 5,
+}
+#: Exit codes of signals that no library sends itself: SIGILL, SIGBUS, SIGKILL, SIGSEGV.
+KILLED = frozenset((-4, -7, -9, -11))
 #: Where other ranks wait for the one that died.
 _WAITS_FOR_OTHERS = "sglang/srt/distributed/"
 
@@ -84,9 +106,19 @@ def causes_first(failures: Sequence[Failure]) -> list[Failure]:
     return sorted(failures, key=lambda failure: (_follows(failure), failure.line))
 
 
+def only_lost_others(failure: Failure) -> bool:
+    """Whether it says that another rank is gone, or does not come, and nothing of itself."""
+    return _follows(failure) == _LOST
+
+
 def _follows(failure: Failure) -> int:
-    waits = failure.kind == "runtime_error" and str(failure.values.get("where", "")).startswith(_WAITS_FOR_OTHERS)
-    return 1 if waits else _CONSEQUENCES.get(failure.kind, 0)
+    if failure.kind == "runtime_error" and str(failure.values.get("where", "")).startswith(_WAITS_FOR_OTHERS):
+        return _CONSEQUENCES["communication_failed"]
+    if failure.kind == "process_died" and failure.values.get("exit_code") in KILLED:
+        return _KILLED
+    if failure.kind == "communication_failed" and failure.values.get("remote"):
+        return _LOST
+    return _CONSEQUENCES.get(failure.kind, 0)
 
 
 def phase_of(frames: Iterable[str]) -> str | None:
@@ -106,12 +138,22 @@ def where(frames: Iterable[str]) -> str | None:
     return found
 
 
+def _nccl(text: str) -> dict[str, Any]:
+    """What NCCL names, and whether it is only that another rank is gone."""
+    values = {name: found[1].strip() for name, pattern in _NCCL.items() if (found := pattern.search(text))}
+    return values | ({"remote": True} if _REMOTE.search(text) else {})
+
+
 def _further(kind: str, text: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    if kind == "communication_failed":
+        return _nccl(text)
     if kind == "cuda_oom":
         for name, pattern in _OOM_FIGURES.items():
             if found := pattern.search(text):
                 values[name] = _bytes(found[1], found[2])
+        if found := _OOM_GPU.search(text):
+            values["gpu"] = int(found[1])
     if kind == "kv_pool_exhausted" and (found := _TOKENS_WANTED.search(text)):
         values["tokens_wanted"] = int(found[1])
     if kind in ("kv_pool_exhausted", "memory_leak"):

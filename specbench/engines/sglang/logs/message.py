@@ -18,7 +18,7 @@ _DOCKER_TAIL = re.compile(r"\\n\",\"(?:stream|time)\".*\Z")
 _STARTS_ANEW = re.compile(
     r"\s*(?:\Z|.{0,120}?\[(?:\d{4}-\d\d-\d\d|[A-Z_]+\d+[ \]])|KV Cache|Mamba Cache|Load weight|Memory pool|Capture |"
     r"max_total_num_tokens=|max_running_requests (?:is|was)|(?:Decode|Prefill) batch|Traceback|File \"|Capturing |"
-    r"[\w.]*(?:Error|Exception)\b|Tree cache|Allocating )"
+    r"(?!nccl)[\w.]*(?:Error|Exception)(?::|\s*\Z)|Tree cache|Allocating )"
 )
 
 

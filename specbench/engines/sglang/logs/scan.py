@@ -80,6 +80,9 @@ _BRACKET = re.compile(
 #: Requests that were logged with their prompt: whatever follows on the line is somebody's text.
 _QUOTED = re.compile(rb"Receive: |Finish: |obj=|text=|'text'|\"text\"|prompt")
 
+_NCCL_WARNS, _NCCL_BEFORE = b" NCCL WARN ", 160
+_NCCL_DEVICE = re.compile(rb"\[\d{1,3}\] (?:[\w/.-]{1,80}:\d{1,6} )?\Z")
+
 _NEWLINE = ord("\n")
 
 #: Bytes kept from a message on: a bracketed line with what it wraps to, an exception with its text, the arguments.
@@ -110,6 +113,8 @@ def places(block: Block, *, batches: bool) -> Places | None:
         if batches and text.startswith(_BATCH_BYTES, offset):
             return None
         found[offset] = True
+    for offset in _nccl_warnings(text, stop):
+        found.setdefault(offset, False)
     for pattern in (bare, after_return) if b"\r" in text else (bare,):
         for match in pattern.finditer(text, 0, stop):
             offset = match.end()
@@ -117,6 +122,16 @@ def places(block: Block, *, batches: bool) -> Places | None:
                 return None
             found.setdefault(offset, False)
     return found
+
+
+def _nccl_warnings(text: bytes, stop: int) -> Iterator[int]:
+    """Where the device begins in `host:pid:thread [device] file:line NCCL WARN …`: NCCL has a prefix of its own."""
+    at = text.find(_NCCL_WARNS, 0, stop)
+    while at >= 0:
+        before = _NCCL_DEVICE.search(text, max(0, at - _NCCL_BEFORE), at + 1)
+        if before is not None:
+            yield before.start()
+        at = text.find(_NCCL_WARNS, at + len(_NCCL_WARNS), stop)
 
 
 def hits(block: Block, found: Places) -> Iterator[Hit]:
