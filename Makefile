@@ -10,6 +10,8 @@ ORACLE      := oracle/.venv
 RELEASES    ?= 0.5.6.post2 0.5.8 0.5.10 0.5.11 0.5.12 0.5.13 0.5.14 0.5.15 0.5.16 0.5.18 0.5.20 0.5.22 0.5.23
 EXAMPLES    ?= 2000
 SEED        ?= 1
+# … and every start of these.
+CAMPAIGNS   := params/h200-tp4.yaml params/h200-tp8.yaml
 # `make fuzz`: so long.
 SECONDS     ?= 60
 STAMP  := $(VENV)/.installed
@@ -73,9 +75,11 @@ $(LIVE)/.installed: $(wildcard live/requirements*.txt live/shims/*.* live/shims/
 	@touch $@
 
 oracle: $(STAMP) $(ORACLE)/.installed ## SGLang's own sizing code, without a GPU, against predict (installs 4 GB)
+	$(BIN)/python -m oracle.compare.campaigns $(CAMPAIGNS)
 	$(BIN)/python -m oracle.compare $(RELEASES) --examples $(EXAMPLES) --seed $(SEED)
 
 oracle-store: $(STAMP) $(ORACLE)/.installed ## the same, and keeps its answers for CI (tests/oracle)
+	$(BIN)/python -m oracle.compare.campaigns $(CAMPAIGNS) --store
 	$(BIN)/python -m oracle.compare $(RELEASES) --examples $(EXAMPLES) --seed $(SEED) --store
 
 $(ORACLE)/.installed: oracle/install.py oracle/compare/engines.py $(wildcard oracle/requirements*.txt)

@@ -38,10 +38,10 @@ def kept(answers: Sequence[Answer], most: int) -> list[Answer]:
     return found
 
 
-def write(version: str, answers: Sequence[Answer]) -> None:
-    STORED.mkdir(exist_ok=True)
+def write(name: str, answers: Sequence[Answer], folder: Path = STORED) -> None:
+    folder.mkdir(exist_ok=True)
     lines = "\n".join(json.dumps(_line(point, said), separators=(",", ":")) for point, said in answers)
-    (STORED / f"{version}.jsonl.gz").write_bytes(gzip.compress((lines + "\n").encode(), mtime=0))
+    (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress((lines + "\n").encode(), mtime=0))
 
 
 def _line(point: Point, said: dict[str, Any]) -> dict[str, Any]:
