@@ -6,7 +6,10 @@ Eight names in a row tell less than two: 'TP0 to TP7'. A list says which are mea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 _NUMBERS = re.compile(r"(\d{1,9})")
 #: Fewer in a row are listed one by one.
@@ -27,6 +30,14 @@ def numbers_in_words(numbers: Iterable[int]) -> str:
     """'0 to 7', '30 and 31', '24, 26 and 30 to 34', in order; '' of none."""
     rows = list(_rows([str(number) for number in sorted(set(numbers))]))
     return " and ".join(filter(None, (", ".join(rows[:-1]), *rows[-1:])))
+
+
+def by_value(values: Mapping[str, T]) -> list[tuple[str, T]]:
+    """Ranks of one value together, in words, in the order of the first of each."""
+    ranks: dict[T, list[str]] = {}
+    for rank in in_order(values):
+        ranks.setdefault(values[rank], []).append(rank)
+    return [(in_words(named) or "rank 0", value) for value, named in ranks.items()]
 
 
 def _rows(names: Sequence[str]) -> Iterator[str]:

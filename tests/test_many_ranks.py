@@ -1,10 +1,13 @@
+# ruff: noqa: E501  (lines of logs)
 """A server of eight ranks, shown: what is equal is said once, and where ranks differ, with the one that decides."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from rich.console import Console
 
 from specbench import show
 from specbench.cli.diagnosis_text import render
-from specbench.diagnose.diagnosis import of_record
+from specbench.diagnose.diagnosis import of_path, of_record
 from specbench.diagnose.document import to_document
 from specbench.diagnose.types import Diagnosis
 from specbench.judging.ledger_ranks import others
@@ -20,7 +23,7 @@ from specbench.rank_names import in_order, in_words, numbers_in_words
 from specbench.records.record import RunRecord
 from specbench.studies.study import study
 from specbench.units import GIB
-from tests.many_ranks import COMMUNICATION, PRE, RANKS, SLOTS, TOKENS, record
+from tests.many_ranks import COMMUNICATION, PRE, RANKS, SLOTS, TOKENS, TOTAL, record
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +118,68 @@ def test_numbers_in_words() -> None:
     assert numbers_in_words([31, 30]) == "30 and 31"
     assert numbers_in_words([34, 24, 30, 31, 32]) == "24, 30 to 32 and 34"
     assert in_order(["TP10", "TP2", ""]) == ["", "TP2", "TP10"]
+
+
+# ── cards that differ ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        # a program of 4 GiB on one card: the init took as much as elsewhere
+        ({5: (133.97, 1.32)}, "TP5 has 133.97 GiB free before loading, every other rank 137.99 GiB or more: 4.02 GiB less, held by something else on that card (a display, another program)."),
+        # two cards of eight, which are alike: the least and the next are no difference
+        ({5: (133.97, 1.32), 6: (133.99, 1.30)}, "TP5, TP6 have 133.97 GiB free before loading, every other rank 137.99 GiB or more: 4.02 GiB less"),
+        # seven contexts of the other ranks
+        ({0: (134.49, 1.25)}, "TP0 has 134.49 GiB free before loading, every other rank 137.97 GiB or more: 3.48 GiB less, held by something else on that card (a display, another program, CUDA contexts of the other ranks)."),
+        # its own init took more
+        ({3: (136.79, 2.50)}, "TP3 has 136.79 GiB free before loading, every other rank 137.97 GiB or more: 1.18 GiB less, taken by its own distributed init: 2.50 GiB, where the others' took 1.32 GiB at most."),
+        # 0.35 GiB, not explained by the init, is beyond what four cards differed in
+        ({2: (137.64, 1.30)}, "TP2 has 137.64 GiB free before loading, every other rank 137.97 GiB or more: 0.33 GiB less, held by something else"),
+        ({}, ""),  # 137.97 to 138.22 GiB by the inits alone: as on four cards
+    ],
+)  # fmt: skip
+def test_cards_that_differ(tmp_path: Path, folder: Path, figures: dict[int, tuple[float, float]], words: str) -> None:
+    text = (folder / "server.log").read_text(encoding="utf-8")
+    for rank, (free, taken) in figures.items():
+        text = re.sub(rf"(TP{rank}\] Load weight begin\. avail mem=)1[\d.]+", rf"\g<1>{free}", text, count=1)
+        text = re.sub(
+            rf"(TP{rank}\] Init torch distributed ends\. .*mem usage=)[\d.]+", rf"\g<1>{taken}", text, count=1
+        )
+    log = tmp_path / "server.log"
+    log.write_text(text, encoding="utf-8")
+    causes = [finding.cause for finding in of_path(log).findings if finding.id == "ranks-disagree"]
+    assert len(causes) == (1 if words else 0)
+    assert all(words in cause for cause in causes)
+
+
+def test_nvml_names_the_card_that_others_use(tmp_path: Path, folder: Path) -> None:
+    """4 GiB more in use before the start on GPU 5, and as much less free: one finding, with its proof."""
+    used = tmp_path / "used"
+    shutil.copytree(folder, used)
+    rows = gzip.decompress((used / "gpu.csv.gz").read_bytes()).decode()
+    held = 644_939_776 + 4 * GIB
+    rows = re.sub(r"(?m)^([\d.]+,before,5,)644939776,\d+", rf"\g<1>{held},{TOTAL - held}", rows)
+    (used / "gpu.csv.gz").write_bytes(gzip.compress(rows.encode()))
+    text = (used / "server.log").read_text(encoding="utf-8")
+    (used / "server.log").write_text(
+        text.replace("begin. avail mem=137.97", "begin. avail mem=133.97"), encoding="utf-8"
+    )
+    found = {finding.id: finding for finding in of_path(used).findings}
+    assert "memory-taken-by-others" not in found
+    cause = found["ranks-disagree"].cause
+    assert "TP5 has 133.97 GiB free before loading" in cause
+    assert "NVML saw 4.60 GiB in use there before the start, 0.60 GiB elsewhere." in cause
+
+
+def test_ranks_whose_lines_are_missing_are_not_logged(tmp_path: Path, folder: Path) -> None:
+    """TP5 had least, and its line is not there: unknown is not 0, and nobody decides for sure."""
+    lines = (folder / "server.log").read_text(encoding="utf-8").split("\n")
+    log = tmp_path / "server.log"
+    log.write_text("\n".join(line for line in lines if "TP5] Load weight begin" not in line), encoding="utf-8")
+    found = of_path(log)
+    assert found.pools.deciding_rank is None
+    assert "free before loading 137.99 (TP1 to TP4, TP6) to 138.23 (TP7)" in " ".join(
+        printed(found, everything=True).split()
+    )
+    assert "TP5 not logged" in printed(found, everything=True)

@@ -477,7 +477,7 @@ def test_less_on_one_rank_is_one_finding(tmp_path: Path):
 def test_ranks_that_hold_parts_of_the_tokens():
     """31,229 + 31,229 + 28,390 = 90,848."""
     found = only(case("flashnext-3rank-uneven-dcp", arguments={"max_total_tokens": 90816}), "ranks-disagree")
-    assert "TP0 31,229, TP1 31,229, TP2 28,390 tokens (together 90,848, max_total_tokens 90,816)" in found.cause
+    assert "31,229 (TP0, TP1), 28,390 (TP2) tokens (together 90,848, max_total_tokens 90,816)" in found.cause
     assert found.severity == "notice"
 
 

@@ -14,12 +14,13 @@ from .rules_acceptance import decays, hardly_accepted
 from .rules_benchmark import bench_queued
 from .rules_card import graphs_above_estimate, negative_figures
 from .rules_idle_slots import idle_slots
-from .rules_less_memory import memory_taken_by_others, ranks_disagree
+from .rules_less_memory import memory_taken_by_others
 from .rules_limits import capped, token_limit, token_limit_far_below
 from .rules_pools import draft_kv_above_target, scratch_above_pool, slots_beyond_use, tokens_beyond_use
 from .rules_pressure import retraction
 from .rules_queue import admission_delayed, queue_with_room
 from .rules_ranks import slow_allreduce
+from .rules_ranks_memory import ranks_disagree
 from .rules_requests import context_beside_requests, overflow, requests_failed
 from .rules_serving import prefix_hits, slow_first, throughput_spans_idle
 from .rules_shortened import cut_by_pool, truncated

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..engines.contract import KvPool, Notice, PoolReport, RankPools, ServerLog
 from ..engines.sglang.server_info import ServerInfo, read
+from ..rank_names import by_value, in_order
 from ..terms import ROLES, Role
 from ..units import Quantity, format_count
 
@@ -127,7 +128,7 @@ def _whole(value: object) -> int | None:
 def _ranks(log: ServerLog) -> list[str]:
     """All ranks that speak of memory, TP2 before TP10."""
     every = {entry.rank for rows in (log.weights, log.state_pools, log.kv_pools, log.graphs) for entry in rows}
-    return sorted(every, key=lambda rank: [(len(part), part) for part in rank.split()])
+    return in_order(every)
 
 
 def _has(log: ServerLog, rank: str, role: Role) -> bool:
@@ -226,7 +227,7 @@ def _between_ranks(ranks: Sequence[RankPools]) -> list[str]:
         tokens = {pools.rank: pools.kv_tokens for pools in rows if pools.kv_tokens is not None}
         for what, values in (("state slots", slots), ("KV tokens", tokens)):
             if len(set(values.values())) > 1:
-                each = ", ".join(f"{rank or 'rank 0'} {format_count(value)}" for rank, value in values.items())
+                each = ", ".join(f"{format_count(value)} ({named})" for named, value in by_value(values))
                 found.append(f"{role}: {what} differ between ranks: {each}")
     return found
 
