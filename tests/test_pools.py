@@ -153,8 +153,8 @@ def test_ranks_that_differ_are_named_and_the_least_counts() -> None:
     )
     assert (found.state_slots, found.kv_tokens) == (96, 28390)
     assert found.disagreements == (
-        "target: state slots differ between ranks: TP0 97, TP1 96",
-        "target: KV tokens differ between ranks: TP0 31,229, TP1 28,390",
+        "target: state slots differ between ranks: 97 (TP0), 96 (TP1)",
+        "target: KV tokens differ between ranks: 31,229 (TP0), 28,390 (TP1)",
     )
 
 
