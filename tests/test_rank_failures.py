@@ -139,6 +139,32 @@ def test_one_rank_dies_while_serving(tmp_path: Path, lines: list[str], code: int
         assert "The process scheduler_3 (rank 3) was ended by a signal while serving" in fatal(found).cause
 
 
+#: Of SGLang 0.5.23 with torch 2.13 on the CPU, where one of four ranks was killed: three lines, and none of its own.
+RESET = (
+    "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:63725: "
+    "Connection reset by peer. This is typically caused by a remote worker hanging or bugs in the application. Check the "
+    "logs of the remote worker before reporting an error. GLHF! 🏖️"
+)
+
+
+@pytest.mark.parametrize(("lost", "said"), [(RESET, 7), (REMOTE, 7), (RESET, 4), (RESET, 8)])
+def test_one_rank_is_killed_while_serving_and_only_it_says_nothing(
+    tmp_path: Path, lines: list[str], lost: str, said: int
+) -> None:
+    """Where most have an error, whoever has none ended first; of four of eight that were ended meanwhile nobody knows."""
+    serving = lines[: max(place for place, line in enumerate(lines) if "Decode batch" in line) + 1]
+    ranks = [1, 3, 0, 2, 5, 6, 7, 4][:said]
+    before, after = ([line for rank in some for line in raised(rank, lost, LOOP)] for some in (ranks[:2], ranks[2:]))
+    finding = fatal(read(tmp_path, serving, before, QUIT, after))
+    assert finding.id == "communication-failed"
+    if said == 7:
+        assert finding.cause.startswith("TP4 ended while the others were at work, or hangs: ")
+        assert "TP4 alone says no error. Mostly such a process was killed. SIGKILL: the kernel when" in finding.cause
+        assert "Of 8 ranks TP0 to TP3, TP5 to TP7 say so." in finding.cause and finding.remedies == ()
+    else:
+        assert finding.cause.startswith("The ranks could not communicate: ") and "TP4 alone" not in finding.cause
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

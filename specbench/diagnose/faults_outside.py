@@ -13,7 +13,8 @@ from .case import Case
 from .fault import Fault, said, sourced
 from .finding import Remedy
 
-_SIGNALS = {
+#: What ends a process by that number.
+SIGNALS = {
     1: "SIGHUP: the terminal that it was started from was closed",
     2: "SIGINT: somebody interrupted it",
     4: "SIGILL: a library was built for another processor",
@@ -149,7 +150,7 @@ def process_died(case: Case, failure: Failure) -> Fault:
     who = f"The process {name}{_of_rank(name)}" if name else f"The scheduler of rank {failure.values.get('rank', '?')}"
     during = "while serving" if failure.phase == "serving" else "while starting"
     if isinstance(code, int) and code < 0:
-        why = _SIGNALS.get(-code, f"signal {-code}")
+        why = SIGNALS.get(-code, f"signal {-code}")
         more = f" {_HOST_MEMORY}" if code == -9 else ""
         cause = f"{who} was ended by a signal {during}, without a word of its own (exit code {code}). {why}.{more}"
     else:

@@ -16,6 +16,7 @@ from ..engines.contract import Failure, Line
 from ..rank_names import in_words
 from .case import Case
 from .fault import Fault, last_batch, said, sourced, while_serving
+from .faults_outside import SIGNALS
 from .finding import Remedy
 from .rank_progress import named_ranks, progress, waiting
 
@@ -101,6 +102,17 @@ def communication(case: Case, failure: Failure) -> Fault:
     lack = next((lack for text in heard for lack in _LACKS if lack.says.search(text)), None)
     told = next((one for one in warnings if lack is not None and lack.says.search(str(one.values["said"]))), None)
     evidence = () if (shown := told or next(iter(warnings), None)) is None else case.line(shown.line)
+    if lack is None and (silent := _silent(case)):
+        who, one = in_words(silent), len(silent) == 1
+        return Fault(
+            id="communication-failed",
+            cause=(
+                f"{who} ended while the others were at work, or {'hangs' if one else 'hang'}: {said(failure)}"
+                f"{_last_error(failure)} {who} alone {'says' if one else 'say'} no error. Mostly such a process was "
+                f"killed. {SIGNALS[9]}."
+            ),
+            evidence=evidence,
+        )
     if lack is None:
         return Fault(
             id="communication-failed",
@@ -119,6 +131,13 @@ def communication(case: Case, failure: Failure) -> Fault:
         remedies=_remedy(case, lack),
         evidence=evidence,
     )
+
+
+def _silent(case: Case) -> set[str]:
+    """The ranks without an error of their own, where most have one; empty: too many of them, or none."""
+    every = set(named_ranks(case))
+    failed = {one.rank for one in case.log.failures} & every
+    return every - failed if 2 * len(failed) > len(every) else set()
 
 
 def _last_error(failure: Failure) -> str:
