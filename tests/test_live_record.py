@@ -105,9 +105,10 @@ def test_the_picture_of_a_host_has_a_scale_though_there_is_no_card() -> None:
     assert alone._waterfall.widest * GIB == pytest.approx((25 + 40) * 3 * (131_072 + 6_144) + 16_385 * 3_072)
 
 
-def test_a_campaign_on_the_cpu_holds_no_gpu() -> None:
-    total = bill(load_campaign("params/live.yaml").runs)
-    assert (total.starts, total.held_s, total.gpu_s) == (9, 0, 0)
+@pytest.mark.parametrize(("name", "starts"), [("live", 9), ("live-tp", 6)])
+def test_a_campaign_on_the_cpu_holds_no_gpu(name: str, starts: int) -> None:
+    total = bill(load_campaign(f"params/{name}.yaml").runs)
+    assert (total.starts, total.held_s, total.gpu_s) == (starts, 0, 0)
     assert total.total_s > 0
 
 

@@ -33,6 +33,7 @@ def register():
     for name, around in {
         "sglang.srt.layers.attention.intel_amx_backend.IntelAMXAttnBackend._build_extend_metadata": verify_a_chain,
         "sglang.srt.arg_groups.speculative_hook._handle_dflash": allow_dflash,
+        "sglang.srt.model_executor.model_runner.adjust_config_with_unaligned_cpu_tp": keep_the_heads,
     }.items():
         HookRegistry.register(name, around, HookType.AROUND)
 
@@ -86,6 +87,11 @@ def verify_a_chain(original, self, forward_batch):
         except AttributeError:  # a class with slots
             type(spec).tree_topk = 1
     return original(self, forward_batch)
+
+
+def keep_the_heads(original, model_config, load_config, tp_size):
+    """More ranks than KV heads: replicated, as on GPUs. For CPUs SGLang would invent heads, of the query too."""
+    return original(model_config, load_config, 1)
 
 
 def allow_dflash(original, server_args):

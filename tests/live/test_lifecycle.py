@@ -19,26 +19,30 @@ import psutil
 import pytest
 
 from specbench.configuration.config import RunConfig
+from specbench.diagnose.diagnosis import of_record
 from specbench.errors import LaunchError
-from specbench.params import load_run
+from specbench.params import load_campaign, load_run
 from specbench.records.record import RunRecord
 from specbench.running.run import run
 
 from .conftest import ROOT, carriers
 
 PARAMS = ROOT / "params" / "live" / "server.yaml"
+RANKS = ROOT / "params" / "live-tp.yaml"  # of several ranks; its first point has 4
 _PATIENCE_S = 300.0
 
 
-def asked(**changes: object) -> RunConfig:
+def asked(ranks: int = 1, **changes: object) -> RunConfig:
     """The configuration of `make live`, with few requests."""
+    base = load_run(PARAMS) if ranks == 1 else load_campaign(RANKS).runs[0]
+    assert base.parallel.tp_size == ranks
     few = {"workload.concurrency": [2], "workload.requests": 2, "workload.warmup": 0}
-    return load_run(PARAMS).replace(few | {key.replace("__", ".", 1): value for key, value in changes.items()})
+    return base.replace(few | {key.replace("__", ".", 1): value for key, value in changes.items()})
 
 
-def endless(**changes: object) -> RunConfig:
+def endless(ranks: int = 1, **changes: object) -> RunConfig:
     """Requests that are still running when something happens."""
-    return asked(workload__output_tokens=3000, workload__concurrency=[1], workload__requests=4, **changes)
+    return asked(ranks, workload__output_tokens=3000, workload__concurrency=[1], workload__requests=4, **changes)
 
 
 def until(condition: Callable[[], object], what: str) -> None:
@@ -63,8 +67,12 @@ def decoding(log: Path) -> bool:
 
 
 def engine_of(mark: str) -> list[psutil.Process]:
-    """SGLang's processes: the server, its scheduler, its detokenizer."""
+    """SGLang's processes: the server, a scheduler per rank, its detokenizer."""
     return [process for process in carriers(mark) if "SGLANG_USE_CPU_ENGINE" in process.environ()]
+
+
+def schedulers(mark: str) -> list[psutil.Process]:
+    return [process for process in engine_of(mark) if "schedul" in process.name()]
 
 
 class InAProcess:
@@ -94,42 +102,51 @@ class InAProcess:
         return self.process.wait(_PATIENCE_S)
 
 
-def test_a_normal_end(tmp_path: Path, nothing_is_left: str) -> None:
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_normal_end(tmp_path: Path, ranks: int, nothing_is_left: str) -> None:
     seen: list[str] = []
 
     def watch(phase: str, done: int, total: int) -> None:
         if phase == "stop":
             seen.extend(process.name() for process in carriers(nothing_is_left))
 
-    record = run(asked(), tmp_path / "run", watch)
+    record = run(asked(ranks), tmp_path / "run", watch)
     assert (record.status.status, record.status.exit_code, record.status.origin) == ("served", None, "measured")
-    assert len(seen) >= 4  # the supervisor and three processes of the engine
+    assert len(seen) >= 3 + ranks  # the supervisor, the server, its detokenizer, a scheduler per rank
+    assert sum("schedul" in name for name in seen) == ranks
     assert [trace.error for trace in record.requests()] == [None, None]
     assert record.env["engine"]["installed"] == "0.5.23"
 
 
 @pytest.mark.parametrize(
-    ("number", "when"),
+    ("ranks", "number", "when"),
     [
-        (signal.SIGKILL, starting),
-        (signal.SIGKILL, decoding),
-        (signal.SIGINT, starting),
-        (signal.SIGTERM, decoding),
+        (1, signal.SIGKILL, starting),
+        (1, signal.SIGKILL, decoding),
+        (1, signal.SIGINT, starting),
+        (1, signal.SIGTERM, decoding),
+        (4, signal.SIGKILL, decoding),
+        (4, signal.SIGINT, starting),
     ],
 )
-def test_the_end_of_the_kernel(tmp_path: Path, when: Callable[[Path], bool], number: signal.Signals) -> None:
-    kernel = InAProcess(endless(), tmp_path / "run")
+def test_the_end_of_the_kernel(
+    tmp_path: Path, ranks: int, number: signal.Signals, when: Callable[[Path], bool]
+) -> None:
+    kernel = InAProcess(endless(ranks), tmp_path / "run")
     kernel.wait_for(when)
     code = kernel.end_by(number)
     assert code in {signal.SIGKILL: (-9,), signal.SIGTERM: (143,), signal.SIGINT: (1, 130, -2)}[number]
     assert not (tmp_path / "run" / "record" / "status.json").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_end_of_the_command(tmp_path: Path, number: signal.Signals, nothing_is_left: str) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "number"),
+    [(1, signal.SIGTERM), (1, signal.SIGINT), (1, signal.SIGKILL), (4, signal.SIGINT), (4, signal.SIGKILL)],
+)
+def test_the_end_of_the_command(tmp_path: Path, ranks: int, number: signal.Signals, nothing_is_left: str) -> None:
     """`specbench run`, which has papermill and a kernel between itself and the server."""
     params = tmp_path / "endless.yaml"
-    params.write_text(endless().model_dump_json(exclude_unset=True))  # JSON is YAML
+    params.write_text(endless(ranks).model_dump_json(exclude_unset=True))  # JSON is YAML
     out = tmp_path / "out"
     command = subprocess.Popen(
         [sys.executable, "-m", "specbench", "run", str(params), "--out", str(out)],
@@ -139,7 +156,7 @@ def test_the_end_of_the_command(tmp_path: Path, number: signal.Signals, nothing_
     )
     until(lambda: any(decoding(log) for log in out.rglob("server.log")), "a request that is being answered")
     command.send_signal(number)
-    assert command.wait(_PATIENCE_S) in (130, 143)
+    assert command.wait(_PATIENCE_S) in {signal.SIGKILL: (-9,)}.get(number, (130, 143))
     assert list(out.rglob("status.json")) == []
 
 
@@ -147,7 +164,7 @@ def test_a_scheduler_that_is_killed_during_a_request_is_a_crash(tmp_path: Path, 
     folder = tmp_path / "run"
     kernel = InAProcess(endless(), folder)
     kernel.wait_for(decoding)
-    (scheduler,) = [process for process in engine_of(nothing_is_left) if "schedul" in process.name()]
+    (scheduler,) = schedulers(nothing_is_left)
     scheduler.kill()
     assert kernel.process.wait(_PATIENCE_S) == 0
     record = RunRecord.open(folder / "record")
@@ -155,6 +172,25 @@ def test_a_scheduler_that_is_killed_during_a_request_is_a_crash(tmp_path: Path, 
     assert "exit code -9" in text(kernel.log)  # SGLang says so itself
     assert "-9" in (record.status.reason or "")
     assert any(trace.error for trace in record.requests())
+
+
+@pytest.mark.parametrize("rank", ["TP2", "TP0"])
+def test_one_rank_of_four_that_is_killed_is_named(tmp_path: Path, rank: str, nothing_is_left: str) -> None:
+    """The others lose their connections first, and the server ends for that: the rank that says nothing was killed."""
+    folder = tmp_path / "run"
+    kernel = InAProcess(endless(4), folder)
+    kernel.wait_for(decoding)
+    (victim,) = [process for process in schedulers(nothing_is_left) if process.name().endswith(rank)]
+    victim.kill()
+    assert kernel.process.wait(_PATIENCE_S) == 0
+    record = RunRecord.open(folder / "record")
+    assert record.status.status == "crashed"
+    assert all(trace.error for trace in record.requests())
+    found = of_record(record)
+    (fatal,) = [finding for finding in found.findings if finding.severity == "fatal"]
+    number = rank.removeprefix("TP")
+    named = (f"{rank} alone says no error", f"The process scheduler_{number} (rank {number}) was ended by a signal")
+    assert any(words in fatal.cause for words in named), fatal.cause
 
 
 def test_an_engine_that_is_killed_as_a_whole_is_a_crash(tmp_path: Path, nothing_is_left: str) -> None:
@@ -173,8 +209,9 @@ def test_too_few_slots_are_refused_in_the_engines_words(tmp_path: Path) -> None:
     assert record.requests() == ()
 
 
-def test_a_start_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    record = run(asked(engine__ready_timeout_s=4.0), tmp_path / "run")
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_start_that_takes_too_long_is_ended(tmp_path: Path, ranks: int) -> None:
+    record = run(asked(ranks, engine__ready_timeout_s=4.0 if ranks == 1 else 30.0), tmp_path / "run")
     assert record.status.status == "timed_out"
     assert record.requests() == ()
 
