@@ -1,13 +1,25 @@
-"""`specbench offsets`: records of real starts -> rows of specbench/data/offsets.yaml."""
+"""`specbench offsets`: records of real starts -> rows of the tables in specbench/data that such starts fill."""
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import JsonOption
+
+if TYPE_CHECKING:
+    from ..records.record import RunRecord
+
+
+class Table(enum.StrEnum):
+    """A file of specbench/data."""
+
+    offsets = "offsets"
+    gpus = "gpus"
+    durations = "durations"
 
 
 def offsets(
@@ -15,18 +27,25 @@ def offsets(
         list[Path],
         typer.Argument(metavar="RECORD…", help="Run folders, records, or folders that hold some, e.g. runs/h200."),
     ],
+    table: Annotated[
+        Table,
+        typer.Option(
+            "--table",
+            help="gpus: what is free before loading and what communication takes, by card and number of GPUs; "
+            "durations: how long starts take.",
+        ),
+    ] = Table.offsets,
     json_output: JsonOption = False,
 ) -> None:
     """What a log prints of free memory is not what the solver read. Starts that NVML watched tell the difference.
 
-    Prints rows for specbench/data/offsets.yaml, by which later predictions from such logs become exact. Exit code 1:
-    none of the records tells it.
+    Prints rows for specbench/data/offsets.yaml, by which later predictions from such logs become exact; with --table
+    those that the same starts give another table there. Exit code 1: none of the records tells it.
 
     Example: specbench offsets runs/h200
     """
     from ..errors import RecordError
     from ..paths import resolve
-    from ..reading.offset_rows import as_yaml, offset_rows
     from ..records.listing import every_folder
     from ..records.record import RunRecord, has_record
 
@@ -45,17 +64,39 @@ def offsets(
                 if not whole and not inside:
                     raise
                 damaged.append((_run_name(place), str(error)))
-    told = offset_rows(found, damaged)
+    proposed, text, without = _rows(table, found, damaged)
     if json_output:
         import json
 
-        rows = [proposal.row for proposal in told.proposals]
-        without = [{"record": name, "reason": reason} for name, reason in told.without]
-        typer.echo(json.dumps({"schema": 1, "rows": rows, "without": without}, indent=2))
+        reasons = [{"record": name, "reason": reason} for name, reason in without]
+        typer.echo(json.dumps({"schema": 1, "rows": proposed, "without": reasons}, indent=2, ensure_ascii=False))
     else:
-        typer.echo(as_yaml(told), nl=False)
-    if not told.proposals:
+        typer.echo(text, nl=False)
+    if not proposed:
         raise typer.Exit(1)
+
+
+def _rows(
+    table: Table, found: list[RunRecord], damaged: list[tuple[str, str]]
+) -> tuple[object, str, tuple[tuple[str, str], ...]]:
+    """Rows as data and as text, and which records give none."""
+    match table:
+        case Table.offsets:
+            from ..reading import offset_rows
+
+            measured = offset_rows.offset_rows(found, damaged)
+            rows = [proposal.row for proposal in measured.proposals]
+            return rows, offset_rows.as_yaml(measured), measured.without
+        case Table.gpus:
+            from ..reading import gpu_rows
+
+            seen = gpu_rows.gpu_rows(found, damaged)
+            return seen.rows, gpu_rows.as_yaml(seen), seen.without
+        case Table.durations:
+            from ..reading import duration_rows
+
+            timed = duration_rows.duration_rows(found, damaged)
+            return list(timed.rows), duration_rows.as_yaml(timed), timed.without
 
 
 def _run_name(place: Path) -> str:
