@@ -209,7 +209,7 @@ def main() -> int:
     parser.add_argument(
         "--memory-mb", type=float, default=400, help="size of the log whose memory is measured; 0: skip"
     )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="specbench-logs-") as folder:

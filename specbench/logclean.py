@@ -40,4 +40,6 @@ def on_one_line(text: str) -> str:
 
 def without_controls(text: str) -> str:
     """Without control characters (but tab and newline), what makes text run the other way, and what cannot be seen."""
+    if text.isascii() and text.isprintable():  # nearly all
+        return text
     return _CONTROL.sub("", text)

@@ -43,6 +43,7 @@ CHUNK_BYTES = 1 << 18
 LONGEST_LINE = 1 << 20
 LOOKAHEAD_LINES = 48
 _LOOKAHEAD_BYTES = 1 << 18
+_AHEAD_BYTES = 1 << 14  # what is looked at beyond a part of a block: a message with the lines that it wraps to
 
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or one that is to be skipped (pzstd)
@@ -72,7 +73,7 @@ class Block:
         return self.lines_before + newlines
 
     def cleaned(self, start: int, stop: int) -> Block:
-        """The part whose lines begin in [start, stop), cleaned, with the rest of the block to look ahead.
+        """The part whose lines begin in [start, stop), cleaned, with some text after it to look ahead.
 
         `start` is 0 or the offset of a newline. Cleaning takes time, and much of a long log need not be looked at.
         """
@@ -80,7 +81,7 @@ class Block:
             return self
         before = self.line_of(start)
         part = self.text[start:stop]
-        rest = self.text[stop:]
+        rest = self.text[stop:] if stop == self.limit else self.text[stop : stop + _AHEAD_BYTES]
         if needs_cleaning(part) or needs_cleaning(rest):
             part, rest = clean(part), clean(rest)
         return Block(part + rest, before, len(part))

@@ -454,6 +454,24 @@ def test_nodes_that_print_their_arguments_before_any_loads_are_one_start() -> No
     assert sorted(log.memory_before) == ["TP0", "TP1", "TP2", "TP3", "TP4", "TP5"]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "counts"),
+    [
+        (("node_rank=0", "node_rank=0"), 4),
+        (("'node_rank': 0", "'node_rank': 1"), 8),
+        (("my_node_rank=0, node_rank=0", "my_node_rank=1, node_rank=0"), 4),
+    ],
+)
+def test_of_nodes_the_first_ones_arguments_count_of_attempts_the_last_ones(nodes: tuple[str, str], counts: int) -> None:
+    """Before anything loads. An argument whose name ends alike is another."""
+    texts = [
+        ARGS.format(asked).replace("model_path='/m'", f"model_path='/m', {node}")
+        for asked, node in zip((8, 4), nodes, strict=True)
+    ]
+    log = logs.read([*texts, BEGIN, STATE, KV])
+    assert (log.server_args or {})["max_running_requests"] == counts
+
+
 def test_a_container_that_restarts_for_ever() -> None:
     one = [
         ARGS.format(8),

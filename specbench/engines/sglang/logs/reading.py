@@ -20,8 +20,10 @@ from .scan import Hit, hits, places
 MOST_ALIKE = 4096
 _ALIKE_BYTES = 10
 
-_ARGUMENTS = re.compile(rb"\](?= server_args=[A-Za-z{])")
-_NODE = re.compile(rb"['\"]?\bnode_rank['\"]?[=:] ?(\d{1,6})\b")
+_ARGUMENTS = b"] server_args="
+_BEGIN = re.compile(rb"[A-Za-z{]")
+#: Begins with what is looked for, which is quick; what stands before it is looked at afterwards.
+_NODE = re.compile(rb"node_rank(?<!\wnode_rank)['\"]?[=:] ?(\d{1,6})\b")
 #: Beginnings of messages: a start that got beyond its arguments; one that became ready or failed.
 _LOADED = (b"Load weight", b"Mamba Cache", b"KV Cache", b"Memory pool", b"max_total_num_tokens=", b"Capture ")
 _OUTCOME = re.compile(rb"The server is fired up|\w{1,40} hit an exception|Traceback|[\w.]{1,100}(?:Error|Exception)\b")
@@ -139,14 +141,13 @@ def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:
 
     Of a block with many starts only the last two are given as text; those before them are superseded unread.
     """
-    if block.text.find(b" server_args=", 0, block.limit) < 0:
-        yield False, block.cleaned(0, block.limit)
-        return
     cuts = [0]
     looked_to = 0
-    for match in _ARGUMENTS.finditer(block.text, 0, block.limit):
-        newline = block.text.rfind(b"\n", looked_to, match.start())
-        looked_to = match.start()
+    while (found := block.text.find(_ARGUMENTS, looked_to, block.limit)) >= 0:  # a pattern would stop at every bracket
+        newline = block.text.rfind(b"\n", looked_to, found)
+        looked_to = found + len(_ARGUMENTS)
+        if not _BEGIN.match(block.text, looked_to):
+            continue
         if newline > cuts[-1] or (newline == 0 and len(cuts) == 1):
             cuts.append(newline)
     for position, start in enumerate(cuts):
