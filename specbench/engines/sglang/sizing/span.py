@@ -6,7 +6,7 @@ extremes therefore lie at the slot steps, which are found by bisection; the ends
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .contract import Demand, Pools, Rule
@@ -58,19 +58,31 @@ def _around_steps(rule: Rule, demand: Demand, low: Solved, high: Solved) -> Iter
 
     Teeth repeat with the slots of a request, on a rising trend: two rounds at each end hold the extremes.
     """
-    # Fewer slots than none are refused however many they are; the steps that count begin behind them.
+    # Fewer slots than none are no pools, however many they are; the steps that count begin behind them.
     counts = range(max(low.pools.slots, 0) + 1, high.pools.slots + 1)
     near = 2 * demand.slots_per_request + 2
     few = counts.stop - counts.start <= 2 * near  # `len` ends at 64 bits
     for slots in counts if few else (*counts[:near], *counts[-near:]):
-        below, above = low.rest_gib, high.rest_gib
-        while above - below > _CLOSE_GIB:
-            middle = (below + above) / 2
-            if middle in (below, above):  # figures so large that no number lies between
-                break
-            if rule.solve(rule, demand, middle).slots >= slots:
-                above = middle
-            else:
-                below = middle
-        yield below
-        yield above
+        yield from _first(rule, demand, low, high, _with(slots))
+    if high.pools.allocated and not low.pools.allocated:  # the first token of the first pools, of a start refused later
+        yield from _first(rule, demand, low, high, lambda pools: pools.allocated)
+
+
+def _with(slots: int) -> Callable[[Pools], bool]:
+    return lambda pools: pools.slots >= slots
+
+
+def _first(
+    rule: Rule, demand: Demand, low: Solved, high: Solved, reached: Callable[[Pools], bool]
+) -> tuple[float, float]:
+    """Just before and just where it is reached; at the low end it is not, at the high end it is."""
+    below, above = low.rest_gib, high.rest_gib
+    while above - below > _CLOSE_GIB:
+        middle = (below + above) / 2
+        if middle in (below, above):  # figures so large that no number lies between
+            break
+        if reached(rule.solve(rule, demand, middle)):
+            above = middle
+        else:
+            below = middle
+    return below, above
