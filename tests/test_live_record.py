@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.budget.predict import predict
 from specbench.campaign.bill import bill
 from specbench.configuration.config import RunConfig
 from specbench.diagnose import diagnosis
@@ -21,7 +22,7 @@ from specbench.records.record import RunRecord
 from specbench.running.run import run
 from specbench.studies.study import study
 from specbench.studies.waterfall import steps
-from specbench.units import GIB
+from specbench.units import GIB, Interval
 from specbench.whatif.outlook import WhatIf
 from specbench.whatif.panel import curve_of
 from specbench.whatif.picture import Picture
@@ -57,6 +58,69 @@ def test_pinned_pools_are_predicted_exactly(name: str, slots: int, requests: int
     assert scratch.observed == round(0.01 * GIB) and scratch.verdict == "match"
     (slack,) = found.reconciliation.of("slack", "config")
     assert slack.verdict == "not predicted"
+
+
+# ── 4 and 8 ranks: params/live-tp.yaml, the heads of Qwen3.6-27B ─────────────────────────────────────────────────────
+
+# Three linear layers of 16 key and 48 value heads of 128; one attention layer of 4 KV heads of 256; a DFLASH draft of
+# two layers of 8 KV heads of 128. A rank of 4 holds of a slot 3 × 12 × 128 × 128 × 4 B, a rank of 8 half of that; of a
+# token one KV head, 256 × 2 × 2 B, with 8 ranks the same (each head is kept twice); of the draft's heads two, 2 × 2 ×
+# 128 × 2 × 2 B, a rank of 8 one.
+SLOT = {4: 2_359_296, 8: 1_179_648}
+KV = {4: 1024, 8: 1024}
+DRAFT_KV = {4: 2048, 8: 1024}
+RANKED = [("tp4-dflash-from-memory", 4, 20, 6, 80_602), ("tp8-dflash-8", 8, 24, 8, 65_536)]
+
+
+@pytest.mark.parametrize(("name", "ranks", "slots", "requests", "tokens"), RANKED)
+def test_every_rank_holds_its_share(name: str, ranks: int, slots: int, requests: int, tokens: int) -> None:
+    """As every rank logged it: a slot and a token more than are given out, and 8 drafts of a request more."""
+    record = RunRecord.open(RECORDS / name)
+    log = logs.read(record.log_path)
+    assert log.unread == () and log.failures == ()
+    assert {pool.rank for pool in log.state_pools} == {f"TP{number}" for number in range(ranks)}
+    assert len(log.state_pools) == ranks and len(log.kv_pools) == 2 * ranks
+    for state in log.state_pools:
+        assert state.slots == slots
+        assert abs(state.ssm.bytes - (slots + 1) * SLOT[ranks]) <= state.ssm.resolution_bytes
+        assert abs(state.scratch_ssm.bytes - (requests + 1) * 8 * SLOT[ranks]) <= state.scratch_ssm.resolution_bytes
+    for pool in log.kv_pools:
+        assert pool.tokens == tokens
+        cell = KV[ranks] if pool.role == "target" else DRAFT_KV[ranks]
+        assert abs(pool.kv.bytes - (tokens + 1) * cell) <= pool.kv.resolution_bytes
+    assert [trace.error for trace in record.requests()] == [None] * 11
+
+
+@pytest.mark.parametrize(("name", "ranks", "slots", "requests", "tokens"), RANKED)
+def test_every_rank_is_predicted(name: str, ranks: int, slots: int, requests: int, tokens: int) -> None:
+    """Pinned: exactly. From memory: within what the rank with least free memory lets expect, read to 0.01 GiB."""
+    found = diagnosis.of_record(RunRecord.open(RECORDS / name))
+    assert found.reconciliation.off == () and found.served == requests
+    for basis in ("config", "measured"):
+        for limit, value in {"state_slots": slots, "kv_tokens": tokens}.items():
+            rows = found.reconciliation.of(limit, basis)
+            assert [row.rank for row in rows] == [f"TP{number}" for number in range(ranks)]
+            assert {(row.observed, row.verdict) for row in rows} == {(value, "match")}
+            if ranks == 8:
+                assert {row.predicted for row in rows} == {Interval.exact(value)}
+        (row,) = found.reconciliation.of("running_requests", basis)
+        assert (row.observed, row.verdict) == (requests, "match")
+    pre = found.budgets["measured"].free.pre
+    least = min(size.bytes for size in logs.read(RunRecord.open(RECORDS / name).log_path).memory_before.values())
+    assert pre.low <= least <= pre.high
+
+
+def test_four_ranks_are_predicted_before_the_start() -> None:
+    """What all four of a real start then logged: 24 slots, 65,536 tokens, 8 requests."""
+    (config,) = [run for run in load_campaign("params/live-tp.yaml").runs if run.name == "tp4-dflash-8"]
+    budget = predict(config)
+    assert budget.verdict == "serves" and "left for pools per rank" in budget.reason
+    assert {name: budget.terms[name].bytes for name in ("state_ssm", "scratch_ssm", "kv", "draft_kv")} == {
+        "state_ssm": Interval.exact(58_982_400),  # 25 × 2,359,296
+        "scratch_ssm": Interval.exact(169_869_312),  # 9 × 8 × 2,359,296
+        "kv": Interval.exact(67_109_888),  # 65,537 × 1,024
+        "draft_kv": Interval.exact(134_219_776),  # 65,537 × 2,048
+    }
 
 
 def test_it_says_that_its_times_are_no_performance_figures(tmp_path: Path) -> None:

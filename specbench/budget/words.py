@@ -25,7 +25,8 @@ _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 
 def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
     pools, per_request, asked = case.span.point.pools, case.settings.slots_per_request, case.asked
-    each = " per card" if case.settings.config.parallel.gpus > 1 else ""
+    of_several = " per rank" if case.settings.gpu.is_host else " per card"
+    each = of_several if case.settings.config.parallel.gpus > 1 else ""
     left = f"{case.span.point.rest_gib:z.2f} GiB left for pools{each}"
     if verdict == "refused":
         if case.span.point.rest_gib < 0 and pools.refusal in _NO_ROOM:
