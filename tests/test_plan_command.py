@@ -117,6 +117,22 @@ def test_files_are_written_into_folders_that_are_not_there_yet(tmp_path: Path) -
     assert predict(load_run(file)).verdict == "serves"
 
 
+def test_a_params_file_that_is_there_is_replaced_only_by_force(tmp_path: Path) -> None:
+    """It may be the one that the plan is made of, written by hand. Told before the search."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("# my notes\n")
+    with pytest.raises(SpecbenchError) as told:
+        plan(f"params/story/tp2-8.yaml --want running_requests=8 --write {mine}")
+    assert str(told.value).splitlines() == [
+        f"--write {mine}: is there already.",
+        "Give another file, or --force to replace it.",
+    ]
+    assert mine.read_text() == "# my notes\n"
+    plan(f"params/story/tp2-8.yaml --want running_requests=8 --force --write {mine}")
+    assert load_run(mine).memory.max_running_requests == 8
+    plan("params/story/tp2-8.yaml --want running_requests=8 --write /dev/null")
+
+
 @pytest.mark.parametrize("option", ["--write", "--html"])
 def test_where_nothing_can_be_written_is_told_before_the_search(option: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")

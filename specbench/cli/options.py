@@ -69,6 +69,12 @@ def make_room(option: str, file: Path) -> None:
         raise ConfigError(f"{option} {file}: cannot be written.\nGive a file in a folder that can be written.")
 
 
+def refuse_to_replace(option: str, file: Path) -> None:
+    """ConfigError: there is such a file, which somebody may have written by hand. /dev/stdout is none."""
+    if file.is_file() and file.parent != Path("/dev"):
+        raise ConfigError(f"{option} {file}: is there already.\nGive another file, or --force to replace it.")
+
+
 def write_text(option: str, file: Path, text: str) -> None:
     """A whole file, or ConfigError and what stood there before."""
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, SetOption, make_room
+from .options import JsonOption, SetOption, make_room, refuse_to_replace, write_text
 
 if TYPE_CHECKING:
     from ..configuration.config import RunConfig
@@ -64,8 +64,9 @@ def plan(
     ] = None,
     overrides: SetOption = None,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Write the plan's params file (YAML).")
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the plan's params file (YAML), a new one.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --write: replace a file that is there.")] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="PAGE", help="Write a page with the answer and its pictures (notebook 5_plan)."),
@@ -91,6 +92,8 @@ def plan(
     for option, file in (("--write", write), ("--html", html)):
         if file is not None:
             make_room(option, file)
+    if write is not None and not force:
+        refuse_to_replace("--write", write)
     wishes = parse([*(want or ()), *([] if algorithm is None else [f"algorithm={algorithm}"])])
     if params is None:
         config, notes = _from_options(model, gpu, gpus, version, draft, wishes, overrides or [])
@@ -181,4 +184,4 @@ def _write(answer: Answer, file: Path) -> None:
     name = best.config.name if best.config.name == "plan" else f"{best.config.name}-plan"
     # A record was made with other settings: played, it would not show what these do.
     config = best.config.replace({"name": name, "engine.replay": None, "engine.replay_speed": 1.0})
-    file.write_text(dump_run(config), encoding="utf-8")
+    write_text("--write", file, dump_run(config))
