@@ -15,6 +15,8 @@ from specbench.cli.import_ import renames
 from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, RecordError
 from specbench.importing.adopting import adopt_all
+from specbench.importing.replaying import replay_text
+from specbench.params import load_run
 from specbench.records.record import RunRecord
 from specbench.records.types import GpuSample, LogArrival, MetricSample, RequestTrace, RunStatus
 from specbench.records.writer import RecordWriter
@@ -180,8 +182,44 @@ def test_the_command(tmp_path: Path) -> None:
     (row,) = json.loads(done.stdout)["records"]
     assert (row["name"], row["status"], row["requests"]) == ("far_one", "served", 1)
     assert b"/home/me" not in RunRecord.open(tmp_path / "kept" / "far_one").log_bytes()
+    again = [*arguments[:2], "--out", str(tmp_path / "more"), "--replays", str(tmp_path / "params")]
+    assert CliRunner().invoke(app, again).exit_code == 0
+    played = load_run(tmp_path / "params" / "one.yaml")
+    assert played.engine.replay == str(tmp_path / "more" / "one")
+    failed = CliRunner().invoke(app, [*again[:3], str(tmp_path / "third"), *again[4:]])
+    assert "one.yaml: is there already.\nMove it away" in str(failed.exception)
+    assert not (tmp_path / "third").exists()
     (tmp_path / "none").mkdir()
-    for options, words in (["--prefix", "x"], "--prefix and --rename are for such"), ([], "also needs --facts"):
+    for options, words in (
+        (["--prefix", "x"], "--prefix, --rename and --replays are for such"),
+        ([], "also needs --facts"),
+    ):
         failed = CliRunner().invoke(app, ["import", str(tmp_path / "none"), "--out", str(tmp_path / "o"), *options])
         assert failed.exit_code != 0
         assert words in str(failed.exception) + failed.output
+
+
+RECORDINGS = Path(__file__).parent.parent / "params" / "recordings"
+TWO = sorted(file.stem for file in RECORDINGS.glob("h200-tp2_*.yaml"))
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_a_record_is_played_by_the_params_file_that_was_written_by_hand(name: str) -> None:
+    """But for its first words, which named the campaign's file."""
+    assert len(TWO) == 13
+    text = replay_text(RunRecord.open(RECORDINGS.parents[1] / "tests" / "records" / name))
+    first, _, rest = (RECORDINGS / f"{name}.yaml").read_text(encoding="utf-8").partition(": SGLang ")
+    assert first == f"# Recorded by params/h200-tp2.yaml ({name.removeprefix('h200-tp2_')})"
+    assert text == f"# Recorded: SGLang {rest}"
+
+
+@pytest.mark.parametrize("name", ["h200_story-8", "h200_too-long", "var_noradix_r4", "tp4_dflash_r8"])
+def test_what_plays_a_record_is_what_was_recorded(tmp_path: Path, name: str) -> None:
+    record = RunRecord.open(RECORDINGS.parents[1] / "tests" / "records" / name)
+    file = tmp_path / "played.yaml"
+    file.write_text(replay_text(record), encoding="utf-8")
+    played = load_run(file)
+    assert played.engine.replay == f"tests/records/{name}"
+    for section in ("gpu", "parallel", "speculative", "memory", "workload"):
+        assert getattr(played, section) == getattr(record.config, section)
+    assert played.engine.args == record.config.engine.args

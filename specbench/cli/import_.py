@@ -32,29 +32,44 @@ def import_records(
             help="Runs of specbench: replaces the name of a folder of their machine, in every file of a record.",
         ),
     ] = None,
+    replays: Annotated[
+        Path | None,
+        typer.Option(
+            "--replays",
+            metavar="DIR",
+            help="Runs of specbench: a params file DIR/<name>.yaml for each as well, which plays the record.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Make records to keep: of another tool's recordings, or of runs that specbench itself made on another machine.
 
     Examples: specbench import recordings --facts tests/records/facts.yaml --out runs/imported;
-    specbench import runs/h200 --out tests/records --prefix h200_ --rename /home/me=/srv
+    specbench import runs/h200 --out tests/records --prefix h200_ --rename /home/me=/srv --replays params/recordings
     """
     from ..errors import ConfigError
     from ..importing.adopting import adopt_all, record_folders
     from ..importing.recording import import_all, load_facts
+    from ..importing.replaying import refuse_existing, write_replays
     from ..paths import resolve
+    from ..records.record import RunRecord
 
     source = resolve(folder, kind="folder")
     known = None if facts is None else load_facts(resolve(facts, kind="facts file"))
-    if record_folders(source):
+    runs = record_folders(source)
+    if runs:
+        if replays is not None:
+            refuse_existing((f"{prefix}{RunRecord.open(run).name}" for run in runs), replays)
         reworded, corrected = ({}, {}) if known is None else (known.reworded, known.corrected)
         records = adopt_all(
             source, out, prefix=prefix, renamed=renames(rename or ()), reworded=reworded, corrected=corrected
         )
-    elif prefix or rename:
+        if replays is not None:
+            write_replays(records, replays)
+    elif prefix or rename or replays:
         raise ConfigError(
-            f"{source}: no run of specbench in it.\n--prefix and --rename are for such; recordings of other tools keep "
-            "their names and texts."
+            f"{source}: no run of specbench in it.\n--prefix, --rename and --replays are for such; recordings of other "
+            "tools keep their names and texts."
         )
     elif known is None:
         raise ConfigError(

@@ -75,7 +75,7 @@ def as_recorded(asked: RunConfig, record: RunRecord) -> AsRecorded:
     for key in _DESCRIBING:
         mine, theirs = stated.get(key), recorded[key]
         if isinstance(theirs, dict):
-            merged = _merged(key, mine or {}, _without_places(theirs), differences)
+            merged = _merged(key, mine or {}, without_places(theirs), differences)
             if len(merged) > len(mine or {}):
                 taken[key] = merged
         elif mine is None and theirs is not None:
@@ -128,7 +128,7 @@ def _printed(arguments: Mapping[str, Any], key: str) -> Any:
     return next((arguments[known] for known in names if arguments.get(known) is not None), None)
 
 
-def _without_places(theirs: Mapping[str, Any]) -> dict[str, Any]:
+def without_places(theirs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in theirs.items() if name not in _PLACES}
 
 
