@@ -12,6 +12,7 @@ from typing import TypeVar
 T = TypeVar("T", bound=Hashable)
 
 _NUMBERS = re.compile(r"(\d{1,9})")
+_PART = re.compile(r"([A-Z][A-Z_]{0,15})(\d{1,5})")
 #: Fewer in a row are listed one by one.
 _A_ROW = 3
 
@@ -26,10 +27,21 @@ def in_words(ranks: Iterable[str]) -> str:
     return ", ".join(_rows(in_order(set(ranks))))
 
 
-def numbers_in_words(numbers: Iterable[int]) -> str:
+def numbers_in_words(every: Iterable[int]) -> str:
     """'0 to 7', '30 and 31', '24, 26 and 30 to 34', in order; '' of none."""
-    rows = list(_rows([str(number) for number in sorted(set(numbers))]))
+    rows = list(_rows([str(number) for number in sorted(set(every))]))
     return " and ".join(filter(None, (", ".join(rows[:-1]), *rows[-1:])))
+
+
+def numbers(rank: str) -> dict[str, int]:
+    """{"PP": 1, "TP": 0} of "PP1 TP0"; {} of one GPU, or of a name that is none of an engine's."""
+    parts = [_PART.fullmatch(part) for part in rank.split()]
+    return {part[1]: int(part[2]) for part in parts if part} if all(parts) else {}
+
+
+def is_first(rank: str) -> bool:
+    """The rank that answers for a server: "" on one GPU, else the one whose numbers are all 0."""
+    return not rank or (bool(found := numbers(rank)) and not any(found.values()))
 
 
 def by_value(values: Mapping[str, T]) -> list[tuple[str, T]]:
@@ -61,8 +73,8 @@ def _parts(name: str) -> tuple[list[str], list[int]]:
 
 def _follows(one: str, other: str) -> bool:
     """Whether every number that differs is one more: TP6 EP6, TP7 EP7; of 'DP0 TP7' and 'DP1 TP0' none follows."""
-    (words, numbers), (other_words, later) = _parts(one), _parts(other)
+    (words, earlier), (other_words, later) = _parts(one), _parts(other)
     if words != other_words:
         return False
-    steps = {after - before for before, after in zip(numbers, later, strict=True)}
+    steps = {after - before for before, after in zip(earlier, later, strict=True)}
     return 1 in steps and steps <= {0, 1}

@@ -9,6 +9,8 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -19,7 +21,8 @@ from specbench.diagnose.diagnosis import of_path, of_record
 from specbench.diagnose.document import to_document
 from specbench.diagnose.types import Diagnosis
 from specbench.judging.ledger_ranks import others
-from specbench.rank_names import in_order, in_words, numbers_in_words
+from specbench.rank_names import in_order, in_words, is_first, numbers, numbers_in_words
+from specbench.reading.rank_gpus import UnknownError, gpu_of_rank
 from specbench.records.record import RunRecord
 from specbench.studies.study import study
 from specbench.units import GIB
@@ -183,3 +186,54 @@ def test_ranks_whose_lines_are_missing_are_not_logged(tmp_path: Path, folder: Pa
         printed(found, everything=True).split()
     )
     assert "TP5 not logged" in printed(found, everything=True)
+
+
+# ── which card a rank has ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("rank", "parallel", "gpu"),
+    [
+        ("TP7", {"tp_size": 8}, 7),
+        ("TP7 EP7", {"tp_size": 8}, 7),
+        ("PP1 TP0", {"tp_size": 4, "pp_size": 2}, 4),  # the second stage has the second four
+        ("DP1 TP2", {"tp_size": 4, "dp_size": 2}, 6),  # so has the second replica
+        ("DP1", {"tp_size": 1, "dp_size": 8}, 1),
+        ("DP3 TP6", {"tp_size": 8, "dp_size": 4, "enable_dp_attention": True}, 6),  # one server of eight ranks
+        ("DP1 PP1 TP1", {"tp_size": 2, "pp_size": 2, "dp_size": 2}, 7),  # (1 × 2 + 1) × 2 + 1
+    ],
+)
+def test_the_card_of_a_rank(folder: Path, rank: str, parallel: dict[str, Any], gpu: int) -> None:
+    """SGLang 0.5.16: gpu_id = replica × pp × tp + stage × tp + tp_rank."""
+    of = RunRecord.open(folder)
+    config = of.config.replace({f"parallel.{name}": value for name, value in parallel.items()})
+    assert gpu_of_rank(cast(RunRecord, SimpleNamespace(config=config, env=of.env)), range(RANKS), rank) == gpu
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [
+        ("7,6,5,4,3,2,1,0", [7, 6, 5, 4, 3, 2, 1, 0]),
+        (",".join(f"GPU-{gpu:08x}" for gpu in (3, 2, 1, 0, 7, 6, 5, 4)), [3, 2, 1, 0, 7, 6, 5, 4]),
+        ("MIG-GPU-1", None),
+    ],
+)
+def test_the_order_that_cuda_was_told(folder: Path, visible: str, gpus: list[int] | None) -> None:
+    """A record that does not name its GPUs: by the variable, whose UUIDs NVML knows."""
+    of = RunRecord.open(folder)
+    env = {name: value for name, value in of.env.items() if name != "server_gpus"}
+    env["inherited_environment"] = {"CUDA_VISIBLE_DEVICES": visible}
+    record = cast(RunRecord, SimpleNamespace(config=of.config, env=env))
+    if gpus is None:
+        with pytest.raises(UnknownError, match="in another way than by number"):
+            gpu_of_rank(record, range(RANKS), "TP0")
+    else:
+        assert [gpu_of_rank(record, range(RANKS), f"TP{rank}") for rank in range(RANKS)] == gpus
+
+
+def test_the_rank_that_answers() -> None:
+    assert [is_first(rank) for rank in ("", "TP0", "DP0 TP0 EP0", "PP0 TP0", "TP1", "DP1 TP0", "node1.log")] == [
+        *[True] * 4,
+        *[False] * 3,
+    ]
+    assert numbers("DP1 PP0 TP3 EP3") == {"DP": 1, "PP": 0, "TP": 3, "EP": 3}

@@ -19,6 +19,7 @@ from ..engines.contract import PoolReport, RankPools, ServerLog
 from ..engines.sglang.server_info import NAMES, ServerInfo, read
 from ..engines.sglang.sizing import rule_version
 from ..gpus import Communication, load_gpu
+from ..rank_names import is_first
 from ..reading.freeread_rank import Init
 from ..reading.pools import distributed_inits
 from ..reading.rank_gpus import Cards
@@ -120,7 +121,7 @@ def sides(
     rows: list[Side] = []
     for rank in ranks_of(report):
         mine = {pools.role: pools for pools in report.ranks if pools.rank == rank}
-        answers = told if rank in ("", "TP0") else None
+        answers = told if is_first(rank) else None
         card, init = cards.samples.get(rank), (inits or {}).get(rank)
         taken = list(_communication(log, rank, communication, _from_table(budget), card, init))
         terms = list(_terms(budget, mine, rank, answers))

@@ -20,6 +20,7 @@ from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang.logs import read as read_log
 from ..engines.sglang.metrics import AVAILABLE_AFTER_START
 from ..errors import RecordError
+from ..rank_names import is_first
 from ..records.record import RunRecord
 from ..units import GIB, Interval, Quantity, format_gib
 from .freeread_rank import Rank
@@ -104,7 +105,7 @@ def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
     gpus = {rank: gpu_of_rank(record, sampled, rank) for rank in pools.post}
     unrounded = next((s.value for s in record.metric_samples() if s.name == AVAILABLE_AFTER_START), None)
     ranks = [
-        Rank(rank, Trace(samples, gpu), arrivals, log, unrounded if rank in ("", "TP0") else None).found()
+        Rank(rank, Trace(samples, gpu), arrivals, log, unrounded if is_first(rank) else None).found()
         for rank, gpu in gpus.items()
     ]
     difference = ranks[0].difference

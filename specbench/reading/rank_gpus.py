@@ -1,9 +1,9 @@
 """Which GPU a rank has, and what NVML sampled on it.
 
-In: a record, and the ranks that its log names ("" on one GPU, or TP0, TP1, …). Out: a GPU's number, as NVML counts, for
-each, or UnknownError with the reason. A record of a started engine names its GPUs in the order of its ranks. In others
-tensor-parallel rank n has the n-th GPU that CUDA_VISIBLE_DEVICES leaves (SGLang 0.5.12 and 0.5.16:
-entrypoints/engine.py, where the schedulers are launched).
+In: a record, and the ranks that its log names ("" on one GPU, TP0, TP1, …, "DP0 TP3", "PP1 TP0", "TP7 EP7"). Out: a
+GPU's number, as NVML counts, for each, or UnknownError with the reason. A record of a started engine names its GPUs in
+the order of its ranks. In others tensor-parallel rank n has the n-th GPU that CUDA_VISIBLE_DEVICES leaves (SGLang 0.5.12
+and 0.5.16: entrypoints/engine.py, where the schedulers are launched).
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ from dataclasses import dataclass
 
 from ..engines.sglang.given import server_args
 from ..errors import RecordError
+from ..rank_names import numbers
 from ..records.record import RunRecord
 from ..records.types import GpuSample
+
+#: What of a rank's name says its GPU; experts and their groups are spread over the same ones.
+_PLACED = frozenset(("DP", "PP", "TP"))
 
 
 class UnknownError(Exception):
@@ -62,15 +66,22 @@ def gpu_of_rank(record: RunRecord, sampled: Sequence[int], rank: str) -> int:
     told = record.env.get("gpu_telemetry") or "the record does not say how GPUs were sampled"
     if not sampled:
         raise UnknownError(f"no GPU was sampled: {told}")
-    if record.config.parallel.pp_size > 1:
-        raise UnknownError("pipeline stages: which GPU a rank has is not known")
-    number = rank.removeprefix("TP") or "0"
-    if not number.isdecimal():
-        raise UnknownError(f"which GPU rank {rank} has is not known")
-    listed = _gpus(record, sampled)
-    if int(number) >= len(listed) or listed[int(number)] not in sampled:
+    place, listed = _place(record, rank), _gpus(record, sampled)
+    if place >= len(listed) or listed[place] not in sampled:
         raise UnknownError(f"the GPU of rank {rank or '0'} was not sampled ({told})")
-    return listed[int(number)]
+    return listed[place]
+
+
+def _place(record: RunRecord, rank: str) -> int:
+    """Which of a server's GPUs a rank has: stage by stage, and replica by replica where attention is not what is
+    parallel over data (entrypoints/engine.py, managers/data_parallel_controller.py: gpu_id)."""
+    parallel, found = record.config.parallel, numbers(rank)
+    if rank and not found.keys() & _PLACED:
+        raise UnknownError(f"which GPU rank {rank} has is not known")
+    if parallel.pp_size > 1 and "gpu_id_step" in server_args(record.config):
+        raise UnknownError("pipeline stages with --gpu-id-step: which GPU a rank has is not known")
+    replica = found.get("DP", 0) if parallel.replicas > 1 else 0
+    return (replica * parallel.pp_size + found.get("PP", 0)) * parallel.tp_size + found.get("TP", 0)
 
 
 def _gpus(record: RunRecord, sampled: Sequence[int]) -> Sequence[int]:
@@ -86,9 +97,20 @@ def _gpus(record: RunRecord, sampled: Sequence[int]) -> Sequence[int]:
     if visible is None:
         return sampled
     entries = [entry.strip() for entry in visible.split(",")]
-    if not all(entry.isdecimal() for entry in entries):
+    found = [int(entry) if entry.isdecimal() else _by_uuid(record, entry) for entry in entries]
+    known = [gpu for gpu in found if gpu is not None]
+    if len(known) < len(entries):
         raise UnknownError("CUDA_VISIBLE_DEVICES names GPUs in another way than by number")
-    return [int(entry) for entry in entries]
+    return known
+
+
+def _by_uuid(record: RunRecord, entry: str) -> int | None:
+    """Of a name like GPU-28d4707a, or its beginning, by what NVML said before the start."""
+    memory = record.env.get("gpu_memory")
+    before = memory.get("before") if isinstance(memory, Mapping) else None
+    cards = [card for card in before if isinstance(card, Mapping)] if isinstance(before, list) else []
+    found = [card.get("gpu") for card in cards if entry and str(card.get("uuid", "")).startswith(entry)]
+    return found[0] if len(found) == 1 and isinstance(found[0], int) else None
 
 
 def _inherited(record: RunRecord) -> str | None:
