@@ -12,10 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 from rich.console import Console
 
-from specbench import show
+from specbench import frames, plots, show
 from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_path, of_record
 from specbench.diagnose.document import to_document
@@ -24,6 +26,7 @@ from specbench.judging.ledger_ranks import others
 from specbench.rank_names import in_order, in_words, is_first, numbers, numbers_in_words
 from specbench.reading.rank_gpus import UnknownError, gpu_of_rank
 from specbench.records.record import RunRecord
+from specbench.show.gpu_use import gpu_use
 from specbench.studies.study import study
 from specbench.units import GIB
 from tests.many_ranks import COMMUNICATION, PRE, RANKS, SLOTS, TOKENS, TOTAL, record
@@ -237,3 +240,28 @@ def test_the_rank_that_answers() -> None:
         *[False] * 3,
     ]
     assert numbers("DP1 PP0 TP3 EP3") == {"DP": 1, "PP": 0, "TP": 3, "EP": 3}
+
+
+# ── eight cards ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_cards_that_cannot_be_told_apart_are_one_line(folder: Path) -> None:
+    """Levels of 137.97 to 138.22 GiB; a card that others use has a line of its own."""
+    samples = frames.gpu([study(folder)])
+    assert labels(samples) == ["GPU 0 to 7", "card"]
+    samples["used_bytes"] = samples["used_bytes"] + samples["gpu"].eq(5).astype("Int64") * 4 * GIB
+    assert labels(samples) == ["GPU 0 to 4, 6 and 7", "GPU 5", "card"]
+
+
+def labels(samples: pd.DataFrame) -> list[str]:
+    figure, ax = plt.subplots()
+    legend = plots.gpu_memory(samples, ax=ax).get_legend()
+    plt.close(figure)
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_idle_cards_are_one_row(folder: Path) -> None:
+    """Before and after the server 615 MiB were in use on every card."""
+    rows = gpu_use(RunRecord.open(folder)).text.splitlines()
+    assert [row.split()[:4] for row in rows if "615" in row] == [["0", "to", "7", "615"]]

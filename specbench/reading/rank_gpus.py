@@ -2,8 +2,8 @@
 
 In: a record, and the ranks that its log names ("" on one GPU, TP0, TP1, …, "DP0 TP3", "PP1 TP0", "TP7 EP7"). Out: a
 GPU's number, as NVML counts, for each, or UnknownError with the reason. A record of a started engine names its GPUs in
-the order of its ranks. In others tensor-parallel rank n has the n-th GPU that CUDA_VISIBLE_DEVICES leaves (SGLang 0.5.12
-and 0.5.16: entrypoints/engine.py, where the schedulers are launched).
+the order of its ranks. In others tensor-parallel rank n has the n-th GPU that CUDA_VISIBLE_DEVICES leaves (SGLang
+0.5.12 and 0.5.16: entrypoints/engine.py, where the schedulers are launched).
 """
 
 from __future__ import annotations

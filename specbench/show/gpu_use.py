@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..host.gpu_use import GpuMemory, InUse, above, holders_words, verdict
+from ..rank_names import numbers_in_words
 from ..records.record import RunRecord
 from ..units import MIB
 from .shown import Cell, Shown, Value, banner, joined, paragraph, table
@@ -11,7 +12,7 @@ _NOTHING = Shown("", "")
 
 
 def gpu_use(record: RunRecord) -> Shown:
-    """A row per GPU that the server could use, and whether its memory is back."""
+    """A row per GPU that the server could use, of those alike one, and whether its memory is back."""
     memory = record.gpu_memory
     if memory is None or record.replayed:
         return _NOTHING
@@ -20,17 +21,17 @@ def gpu_use(record: RunRecord) -> Shown:
         return said
     more = above(memory.before, memory.after)
     after = {use.gpu: use for use in memory.after}
-    rows: list[list[Value]] = [
-        [
-            use.gpu,
+    alike: dict[tuple[Cell, ...], list[int]] = {}  # eight idle cards tell no more than one
+    for use in memory.before:
+        cells = (
             _mib(use.used_bytes),
             _names(use),
             _mib(after[use.gpu].used_bytes) if use.gpu in after else Cell(text="not read", tone="muted"),
             _names(after[use.gpu]) if use.gpu in after else Cell(text=""),
             _above(more.get(use.gpu), memory),
-        ]
-        for use in memory.before
-    ]
+        )
+        alike.setdefault(cells, []).append(use.gpu)
+    rows: list[list[Value]] = [[Cell(text=numbers_in_words(gpus), number=True), *row] for row, gpus in alike.items()]
     headers = ["GPU", "used before MiB", "by whom", "used after MiB", "by whom", "above before MiB"]
     when = "before the server's process was started, and when its processes had ended"
     caption = f"GPU memory by NVML ({record.origin}): {when}"

@@ -1,8 +1,8 @@
-"""A stand-in for NVIDIA's library, as far as specbench calls it: one H200 whose memory is held by real processes.
+"""A stand-in for NVIDIA's library, as far as specbench calls it: H200s whose memory is held by real processes.
 
-Who holds how much stands in the folder that STAND_IN_LEDGER names (see the stand-in engine): a file per pid, which
-counts as long as that process lives, and perhaps `leaked`, which counts always and belongs to nobody. With a file
-`lost` in it the card can no longer be read.
+Who holds how much stands in the folder that STAND_IN_LEDGER names (see the stand-in engine): a file per pid, "MiB" of
+the first card or "MiB card", which counts as long as that process lives, and perhaps `leaked`, which counts always and
+belongs to nobody. With a file `lost` in it the cards can no longer be read. There are STAND_IN_CARDS of them, or one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ class NVMLError(Exception):
     """As the library names it."""
 
 
-def holders(ledger: Path) -> dict[str, int]:
+def holders(ledger: Path, card: int = 0) -> dict[str, int]:
     """Name of the file -> MiB."""
     names = [entry.name for entry in sorted(ledger.iterdir())]
     counted = [name for name in names if name == "leaked" or (name.isdigit() and lives(int(name)))]
-    return {name: int((ledger / name).read_text()) for name in counted}
+    held = {name: [*map(int, (ledger / name).read_text().split()), 0] for name in counted}
+    return {name: mib for name, (mib, on, *_) in held.items() if on == card}
 
 
-def used_mib(ledger: Path) -> int:
+def used_mib(ledger: Path, card: int = 0) -> int:
     """Of the whole card, now."""
-    return DRIVER_MIB + sum(holders(ledger).values())
+    return DRIVER_MIB + sum(holders(ledger, card).values())
 
 
 def _ledger() -> Path:
@@ -48,7 +49,7 @@ def nvmlInit() -> None: ...
 
 
 def nvmlDeviceGetCount() -> int:
-    return 1
+    return int(os.environ.get("STAND_IN_CARDS", "1"))
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> int:
@@ -60,7 +61,7 @@ def nvmlDeviceGetName(handle: int) -> str:
 
 
 def nvmlDeviceGetUUID(handle: int) -> str:
-    return "GPU-0a1b"
+    return f"GPU-{0xA1B + handle:04x}"
 
 
 def nvmlSystemGetDriverVersion() -> str:
@@ -70,14 +71,14 @@ def nvmlSystemGetDriverVersion() -> str:
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
     if (_ledger() / "lost").exists():
         raise NVMLError("GPU is lost")
-    used = used_mib(_ledger()) * MIB
+    used = used_mib(_ledger(), handle) * MIB
     return SimpleNamespace(used=used, free=TOTAL_MIB * MIB - used, total=TOTAL_MIB * MIB)
 
 
 def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[SimpleNamespace]:
     return [
         SimpleNamespace(pid=int(name), usedGpuMemory=mib * MIB)
-        for name, mib in holders(_ledger()).items()
+        for name, mib in holders(_ledger(), handle).items()
         if name.isdigit() and mib
     ]
 

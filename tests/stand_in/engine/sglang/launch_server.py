@@ -3,7 +3,8 @@
 `python -m sglang.launch_server --port N …`, as specbench starts it. The tree: this process, a scheduler in a session of
 its own, a compiler that the scheduler leaves behind (forked twice, own session, empty environment), a detokenizer. Each
 writes a file with its pid into the folder that STAND_IN_LEDGER names; what stands in it are the MiB that it holds on
-the GPU, which the pynvml beside this folder adds up as long as the process lives.
+the GPU, which the pynvml beside this folder adds up as long as the process lives. With `--tp-size N` there are N
+schedulers, one on each card, and every line about memory is said by each rank, the last one first.
 
 STAND_IN says what goes wrong (words, separated by spaces):
     crash_at_start, crash_at_capture     ends with an error before, or after, its pools are logged
@@ -63,19 +64,21 @@ def wrong(what: str) -> bool:
     return what in os.environ.get("STAND_IN", "").split()
 
 
-def say(text: str) -> None:
+def say(text: str, ranks: int = 1) -> None:
     for line in text.splitlines():
-        print(time.strftime("[%Y-%m-%d %H:%M:%S]"), line, flush=True)
+        alone = ranks == 1 or line.startswith("max_total_num_tokens")
+        for rank in (0,) if alone else reversed(range(ranks)):
+            print(time.strftime(f"[%Y-%m-%d %H:%M:%S{f' TP{rank}' if ranks > 1 else ''}]"), line, flush=True)
 
 
-def hold(mib: int) -> None:
+def hold(mib: int, card: int = 0) -> None:
     """This process is of the tree, and holds so much. The file appears whole."""
     partial = LEDGER / f"{os.getpid()}.partial"
-    partial.write_text(str(mib))
+    partial.write_text(f"{mib} {card}")
     partial.replace(LEDGER / str(os.getpid()))
 
 
-def member(role: str) -> None:
+def member(role: str, card: int = 0) -> None:
     """Another process of the tree; returns never."""
     if wrong("stubborn"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -85,10 +88,10 @@ def member(role: str) -> None:
             os.setsid()
             if os.fork() == 0:
                 ledger = {"STAND_IN_LEDGER": str(LEDGER)}
-                os.execve(sys.executable, [sys.executable, __file__, "compiler"], ledger)
+                os.execve(sys.executable, [sys.executable, __file__, "compiler", str(card)], ledger)
             os._exit(0)
         os.wait()
-    hold({"scheduler": 2048, "compiler": 512, "detokenizer": 0}[role])
+    hold({"scheduler": 2048, "compiler": 512, "detokenizer": 0}[role], card)
     while True:
         time.sleep(60)
 
@@ -137,7 +140,9 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 def main() -> None:
     port = int(sys.argv[sys.argv.index("--port") + 1])
-    members = [subprocess.Popen([sys.executable, __file__, role]) for role in ("scheduler", "detokenizer")]
+    ranks = int(sys.argv[sys.argv.index("--tp-size") + 1]) if "--tp-size" in sys.argv else 1
+    roles = [*(("scheduler", rank) for rank in range(ranks)), ("detokenizer", 0)]
+    members = [subprocess.Popen([sys.executable, __file__, role, str(card)]) for role, card in roles]
 
     def leave(*_: object, code: int = 0) -> None:
         for process in members:
@@ -150,18 +155,18 @@ def main() -> None:
     if wrong("leak"):
         (LEDGER / "leaked").write_text("1024")
     hold(600)
-    until_there(4)
+    until_there(2 * ranks + 2)
     if wrong("crash_at_start"):
         print(LOST, flush=True)
         os._exit(1)
-    say(LOADING)
+    say(LOADING, ranks)
     while wrong("hang_at_start"):
         time.sleep(60)
-    say(POOLS)
+    say(POOLS, ranks)
     if wrong("crash_at_capture"):
         print(CAPTURE, flush=True)
         os._exit(1)
-    say(SERVING)
+    say(SERVING, ranks)
     while wrong("gate") and not (LEDGER / "go").exists():
         time.sleep(0.01)
     try:
@@ -176,7 +181,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        member(sys.argv[1])
+    if len(sys.argv) == 3:
+        member(sys.argv[1], int(sys.argv[2]))
     else:
         main()
