@@ -196,6 +196,32 @@ def test_the_rank_that_does_not_complain_has_least(tmp_path: Path, lines: list[s
 # ── a rank that never comes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+#: Of SGLang 0.5.6.post2 to 0.5.23 (model_runner.py, load_model_utils.py); so said TP0 of a start on the CPU of which TP3
+#: was killed while it loaded.
+NOT_LOADED = (
+    "ValueError: TP rank {rank} could finish the model loading, but there are other ranks that didn't finish loading. It "
+    "is likely due to unexpected failures (e.g., OOM) or a slow node."
+)
+BARRIER = (
+    f'  File "{SRT}model_executor/model_runner_components/load_model_utils.py", line 393, in dist_barrier_after_load'
+)
+
+
+def test_a_rank_is_killed_while_it_loads(tmp_path: Path, lines: list[str]) -> None:
+    start = until(lines, "Load weight end", 7, without="TP5] Load weight end")
+    finding = fatal(read(tmp_path, start, raised(0, NOT_LOADED.format(rank=0), BARRIER), QUIT))
+    assert finding.id == "rank-missing" and finding.remedies == ()
+    assert "TP5 is loading weights, TP0 to TP4, TP6, TP7 have loaded weights: the others wait for it." in finding.cause
+    assert "It ended before, mostly killed and so without a word (SIGKILL: the kernel when the host" in finding.cause
+
+
+def test_a_rank_without_memory_is_the_cause_of_those_that_wait_for_it(tmp_path: Path, lines: list[str]) -> None:
+    start = until(lines, "Load weight end", 7, without="TP5] Load weight end")
+    waits = [line for rank in (0, 1) for line in raised(rank, NOT_LOADED.format(rank=rank), BARRIER)]
+    found = read(tmp_path, start, waits, raised(5, OOM.format(own="5.61"), LOADING), QUIT)
+    assert (fatal(found).id, found.log.failures[0].rank) == ("out-of-memory-start", "TP5")
+
+
 def timed_out(rank: int) -> list[str]:
     """torch 2.9's words of a rank that waits (ProcessGroupNCCL.cpp), without a stamp of SGLang's."""
     said = (

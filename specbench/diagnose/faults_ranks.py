@@ -25,6 +25,8 @@ _NOT_THERE = (
     "nvidia-smi -L lists the machine's cards; CUDA_VISIBLE_DEVICES, the container (--gpus, NVIDIA_VISIBLE_DEVICES) and "
     "--base-gpu-id say which of them the ranks get."
 )
+#: UNBALANCED_MODEL_LOADING_TIMEOUT_S of SGLang 0.5.6.post2 to 0.5.23.
+_LOADING_S = 480
 #: CUDA 802, of machines with NVSwitch.
 _FABRIC = (
     "The cards of a machine with NVSwitch cannot be used before its fabric manager runs, in the driver's very version "
@@ -185,9 +187,18 @@ def rank_missing(case: Case, failure: Failure) -> Fault:
     """Ranks that waited in vain, before they could communicate or in a collective operation."""
     if failure.kind == "collective_timeout":
         return _collective(case, failure)
+    behind = _behind(case)
+    if "rank" in failure.values:  # model_executor/model_runner.py, of all versions
+        return Fault(
+            id="rank-missing",
+            cause=(
+                f"A rank did not finish loading: {said(failure)}{behind.words} It ended before, mostly killed and so "
+                f"without a word ({SIGNALS[9]}), or needs {_LOADING_S} s more than the others (a slow disk)."
+            ),
+            evidence=behind.lines,
+        )
     joined, expected = failure.values.get("joined"), failure.values.get("expected")
     count = "" if joined is None else f" {joined} of {expected} processes came to the start of communication."
-    behind = _behind(case)
     return Fault(
         id="rank-missing",
         cause=(

@@ -14,7 +14,7 @@ CONTEXT_ABOVE_MODEL = "context_above_model"
 
 #: A rank without a card: fewer GPUs than ranks, or one that cannot be used.
 GPU_MISSING = "gpu_missing"
-#: A rank that others waited for, before they could communicate at all.
+#: A rank that others waited for, before they could communicate at all, or when they had loaded.
 RANK_MISSING = "rank_missing"
 
 #: kind, phase (None: the frames or the log's progress tell), template. The first that fits wins.
@@ -143,6 +143,7 @@ KNOWN: tuple[tuple[str, str | None, str], ...] = (
     ("disk_full", None, "[Errno 28] No space left on device"),
     ("communication_failed", None, "NCCL error"),
     ("communication_failed", None, "NCCL Error"),
+    (RANK_MISSING, "load", "TP rank {rank:int} could finish the model loading, but there are other ranks that didn't"),
     (RANK_MISSING, "load", "Timed out after {seconds:int} seconds waiting for clients. {joined:int}/{expected:int}"),
     (RANK_MISSING, "load", "The client socket has timed out after {timeout_ms:int}ms while trying to connect to"),
     (RANK_MISSING, "load", "wait timeout after {timeout_ms:int}ms, keys:"),
