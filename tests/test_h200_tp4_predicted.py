@@ -15,6 +15,7 @@ import pytest
 
 from oracle.compare.stored import differing, stored
 from specbench.budget_types import MemoryBudget
+from specbench.campaign.bill import bill
 from specbench.configuration.config import RunConfig
 from specbench.params import load_campaign
 from specbench.running.subject import predicted
@@ -95,6 +96,42 @@ def test_both_have_the_same_starts_but_for_the_number_of_cards() -> None:
 )
 def test_they_are_the_starts_of_two_cards_but_for_the_number(name: str) -> None:
     assert runs(4)[name] == runs(2)[name].replace({"parallel.tp_size": 4, "gpu.count": 4})
+
+
+def test_what_the_front_page_expects_is_what_is_predicted() -> None:
+    about = {
+        ranks: " ".join(load_campaign(ROOT / "params" / f"{CAMPAIGNS[ranks]}.yaml").about.split()) for ranks in (4, 8)
+    }
+    four, eight = ({name: slots for name, (slots, _, _) in EXPECTED[ranks].items()} for ranks in (4, 8))
+    assert f"with {four['story-4']} and {four['story-8']} state slots" in about[4]
+    assert (
+        f"SGLang 0.5.16 has {four['dflash-8']} slots: it serves 8, and {EXPECTED[4]['dflash-32'][1]} when" in about[4]
+    )
+    assert f"it has {four['dflash-32-full-card']} and serves all 32" in about[4]
+    assert f"Without speculation {four['no-speculation-8']} slots, with NEXTN {four['nextn-8']}" in about[4]
+    assert f"with {eight['story-4']:,} and {eight['story-8']:,} state slots (four cards: 509 and 487)" in about[8]
+    assert f"SGLang 0.5.16 has {eight['dflash-8']} slots (four cards: 123)" in about[8]
+    assert f"on the full cards {eight['dflash-32-full-card']}." in about[8]
+    assert f"Without speculation {eight['no-speculation-8']:,} slots, with NEXTN {eight['nextn-8']}" in about[8]
+    emulated = [name for name, run in runs(4).items() if run.gpu.emulate is not None]
+    grown = [EXPECTED[8][name][2] / EXPECTED[4][name][2] - 1 for name in emulated]
+    assert "tokens grow by 11 to 28 %" in about[8]
+    assert [round(100 * end) for end in (min(grown), max(grown))] == [11, 28]
+    assert all(eight[name] > 2 * four[name] for name in emulated)
+
+
+@pytest.mark.parametrize(("ranks", "minutes"), [(4, 19), (8, 21)])
+def test_the_bill_that_the_file_names(ranks: int, minutes: int) -> None:
+    """Twelve starts; the two that compile their kernels come first, and with two more fit ten minutes."""
+    text = (ROOT / "params" / f"{CAMPAIGNS[ranks]}.yaml").read_text(encoding="utf-8")
+    assert f"about {minutes} minutes by the bill" in text
+    costs = bill(runs(ranks).values(), pages_of=12, page_jobs=2)
+    assert costs.starts == 12
+    assert costs.total_s / 60 == pytest.approx(minutes, abs=0.5)
+    starts = [cost.start_s for cost in costs.costs]
+    assert max(starts[2:]) < 70 < 150 < min(starts[:2])
+    assert sum(cost.total_s for cost in costs.costs[:4]) < 600
+    assert sum(starts[:2]) / 60 == pytest.approx(6, abs=0.6)
 
 
 # ── SGLang's own sizing code ─────────────────────────────────────────────────────────────────────────────────────────
