@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from specbench.engines.contract import RankPools
 from specbench.params import load_campaign
 from specbench.paths import DATA
 from specbench.records.record import RunRecord
 from specbench.studies.study import Study, study
 from specbench.terms import Limit
-from specbench.units import Interval
+from specbench.units import Interval, Quantity
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "tests" / "records"
@@ -23,6 +25,37 @@ RECORDS = ROOT / "tests" / "records"
 @functools.cache
 def _studied(name: str) -> Study:
     return study(RECORDS / name)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Bytes of one rank: of a slot's state and convolution, and of K of a token (V is as large)."""
+
+    ssm: int
+    conv: int
+    k: int
+    k_dflash: int
+    k_nextn: int
+
+
+def share_of(ranks: int) -> Share:
+    """Of Qwen3.6-27B. 48 layers with a state: 48 value heads of 128 × 128 in float32, and the last 3 inputs of a
+    convolution over 10,240 channels in bfloat16. 16 layers with KV: 4 heads of 256, K and V each, in bfloat16, of which
+    a rank holds one at least. A DFLASH draft has 5 layers with 8 heads of 128, NEXTN one layer like the target's.
+    """
+    heads, draft_heads = max(4 // ranks, 1), max(8 // ranks, 1)
+    return Share(
+        ssm=48 * (48 // ranks) * 128 * 128 * 4,
+        conv=48 * (10_240 // ranks) * 3 * 2,
+        k=16 * heads * 256 * 2,
+        k_dflash=5 * draft_heads * 128 * 2,
+        k_nextn=1 * heads * 256 * 2,
+    )
+
+
+def _near(logged: Quantity | None, expected: int) -> None:
+    assert logged is not None
+    assert logged.bytes == pytest.approx(expected, abs=logged.resolution_bytes)
 
 
 @dataclass(frozen=True)
@@ -41,6 +74,32 @@ class Recorded:
         value = self.studied(run).diagnosis.budgets[basis].limits[limit].value
         assert value is not None
         return value
+
+    def pools(self, run: str, rank: str, role: str = "target") -> RankPools:
+        every = self.studied(run).diagnosis.pools.ranks
+        (found,) = [one for one in every if (one.rank, one.role) == (rank, role)]
+        return found
+
+    def ranks(self, run: str) -> list[str]:
+        return [f"TP{rank}" for rank in range(self.opened(run).config.parallel.tp_size)]
+
+    def every_rank_holds_its_share(self, run: str, *, slots: int, tokens: int, requests: int) -> None:
+        """One slot and one request more than logged are kept for padding, and one page of one token."""
+        config = self.opened(run).config
+        share = share_of(config.parallel.tp_size)
+        for rank in self.ranks(run):
+            own = self.pools(run, rank)
+            assert (own.state_slots, own.kv_tokens) == (slots, tokens)
+            _near(own.state_ssm, (slots + 1) * share.ssm)
+            _near(own.state_conv, (slots + 1) * share.conv)
+            _near(own.k, (tokens + 1) * share.k)
+            _near(own.v, (tokens + 1) * share.k)
+            algorithm, width = config.speculative.algorithm, config.speculative.num_draft_tokens
+            if width is None or algorithm == "none":
+                continue
+            draft = {"DFLASH": share.k_dflash, "NEXTN": share.k_nextn}[algorithm]
+            _near(self.pools(run, rank, "draft").k, (tokens + 1) * draft)
+            _near(own.scratch_ssm, (requests + 1) * width * share.ssm)
 
     def holds_what_was_asked(self, runs: set[str]) -> None:
         """Every point of the params file is shipped, with the sections that it asked for."""

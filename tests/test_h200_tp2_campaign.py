@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from specbench.engines.contract import RankPools
 from specbench.reading.freeread import measured_offsets
 from specbench.reading.offset_rows import offset_rows
-from specbench.units import GIB, MIB, Interval, Quantity
-from tests.recorded_campaign import Recorded, row_of_the_offsets_table
+from specbench.units import GIB, MIB, Interval
+from tests.recorded_campaign import Recorded, row_of_the_offsets_table, share_of
 
 STARTS = Recorded("h200-tp2")
 ONE_GPU = Recorded("h200")
@@ -37,15 +36,6 @@ LOGGED = {
 OLD = ("story-4", "story-8", "story-8-full-card")  # SGLang 0.5.12
 CRASHED = ("nextn-8", "nextn-8-full-card")
 
-#: Qwen3.6-27B on one of two ranks. 48 layers with a state: 24 of 48 value heads of 128 × 128 in float32, and the last 3
-#: inputs of a convolution over 5,120 of 10,240 channels in bfloat16.
-SSM = 48 * 24 * 128 * 128 * 4
-CONV = 48 * 5_120 * 3 * 2
-#: 16 layers with KV: 2 of 4 heads of 256, K and V each, in bfloat16. A DFLASH draft has 5 layers: 4 of 8 heads of 128.
-K_TARGET = 16 * 2 * 256 * 2
-K_DFLASH = 5 * 4 * 128 * 2
-K_NEXTN = 1 * 2 * 256 * 2
-
 #: What NVML saw, the same on both ranks: free before loading, by version (two levels 2 MiB apart, the second was read).
 PRE = {"0.5.16": 148_405_288_960, "0.5.12": 148_476_592_128}
 #: … and when the pools were sized. SGLang 0.5.12 loads its draft later.
@@ -54,11 +44,6 @@ SIZED = {"none": 120_875_974_656, "DFLASH": 118_778_822_656, "NEXTN": 117_851_88
 
 def version(name: str) -> str:
     return STARTS.opened(name).config.engine.version
-
-
-def pools(name: str, rank: str, role: str = "target") -> RankPools:
-    (found,) = [one for one in STARTS.studied(name).diagnosis.pools.ranks if (one.rank, one.role) == (rank, role)]
-    return found
 
 
 def test_every_point_of_the_campaign_is_shipped_as_it_was_asked() -> None:
@@ -71,7 +56,7 @@ def test_what_came_out(name: str) -> None:
     found = STARTS.studied(name)
     assert (found.outcome, found.asked, found.resolved, found.served) == (outcome, asked, resolved, served)
     for rank in RANKS:
-        assert (pools(name, rank).state_slots, pools(name, rank).kv_tokens) == (slots, tokens)
+        assert (STARTS.pools(name, rank).state_slots, STARTS.pools(name, rank).kv_tokens) == (slots, tokens)
 
 
 @pytest.mark.parametrize("name", LOGGED)
@@ -111,31 +96,13 @@ def test_free_memory_is_measured_the_same_on_both_ranks(name: str) -> None:
     assert found.checked >= 8
 
 
-@pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("name", LOGGED)
-def test_a_rank_has_half_of_the_state_and_two_of_the_four_kv_heads(name: str, rank: str) -> None:
-    """One slot more than logged is kept for padding, and one page of one token."""
+def test_a_rank_has_half_of_the_state_and_two_of_the_four_kv_heads(name: str) -> None:
+    share = share_of(2)
+    assert (share.ssm, share.conv, share.k) == (75_497_472, 1_474_560, 16_384)
+    assert (share.k_dflash, share.k_nextn) == (5 * 4 * 128 * 2, 2 * 256 * 2)
     _, _, resolved, _, slots, tokens = LOGGED[name]
-    own = pools(name, rank)
-
-    def near(logged: Quantity | None, expected: int) -> None:
-        assert logged is not None
-        assert logged.bytes == pytest.approx(expected, abs=logged.resolution_bytes)
-
-    assert (SSM, CONV, K_TARGET) == (75_497_472, 1_474_560, 16_384)
-    near(own.state_ssm, (slots + 1) * SSM)
-    near(own.state_conv, (slots + 1) * CONV)
-    near(own.k, (tokens + 1) * K_TARGET)
-    near(own.v, (tokens + 1) * K_TARGET)
-    speculative = STARTS.opened(name).config.speculative
-    if speculative.algorithm == "none":
-        return
-    if speculative.algorithm == "DFLASH":
-        near(pools(name, rank, "draft").k, (tokens + 1) * K_DFLASH)
-    else:
-        near(pools(name, rank, "draft").k, (tokens + 1) * K_NEXTN)
-    assert speculative.num_draft_tokens is not None
-    near(own.scratch_ssm, (resolved + 1) * speculative.num_draft_tokens * SSM)
+    STARTS.every_rank_holds_its_share(name, slots=slots, tokens=tokens, requests=resolved)
 
 
 def test_the_offsets_table_has_what_these_starts_measured() -> None:

@@ -20,6 +20,7 @@ from specbench.configuration.config import RunConfig
 from specbench.params import load_campaign
 from specbench.running.subject import predicted
 from specbench.units import GIB, Interval
+from tests.recorded_campaign import Recorded, share_of
 
 ROOT = Path(__file__).parent.parent
 CAMPAIGNS = {2: "h200-tp2", 4: "h200-tp4", 8: "h200-tp8"}
@@ -257,6 +258,21 @@ def test_dflash_8_step_by_step(ranks: int, left: int, slots: int, for_kv: int, t
     assert for_kv == left - slots * slot - 8 * 16 * slot
     assert tokens == for_kv // 21_504
     assert EXPECTED[ranks]["dflash-8"] == (slots, min(8, slots // 5), tokens)
+
+
+@pytest.mark.parametrize(
+    ("run", "slots", "tokens"),
+    [("0512_dflash_r8", 488, 1_750_910), ("dflash_r8", 123, 2_347_000), ("nospec_r8", 531, 2_499_005)],
+)
+def test_every_one_of_four_ranks_held_its_share_in_older_starts(run: str, slots: int, tokens: int) -> None:
+    """A quarter of a slot's state and one of the four KV heads, on full cards with a fraction of 0.5088."""
+    share = share_of(4)
+    assert (share.ssm, share.conv) == (SSM[4], CONV[4])
+    assert (2 * share.k, 2 * share.k_dflash) == (TARGET[4], DRAFT[4])
+    assert (share_of(8).k, share_of(8).k_dflash) == (share.k, share.k_dflash // 2)
+    starts = Recorded("tp4")
+    assert len(starts.ranks(run)) == 4
+    starts.every_rank_holds_its_share(run, slots=slots, tokens=tokens, requests=8)
 
 
 def test_eight_ranks_do_not_halve_the_kv_of_four() -> None:
