@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specbench.cli.diagnosis_text import render
+from specbench.cli.diagnosis_text import render, verdict
 from specbench.diagnose.against import with_other
 from specbench.diagnose.diagnosis import of_path
 from specbench.diagnose.maintainer import report
@@ -77,6 +77,40 @@ FAILED: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("--attention-backend flashinfer", "--attention-backend triton"),
     ),
     "0.5.16-nomodel": ("refused", "refused-model", ("'/srv/sgl/models/none'",), ()),
+    # two ranks, of which the second was meddled with
+    "0.5.12-tp2-rank-killed": (
+        *("crashed", "ended-by-signal", ("scheduler_1 (rank 1) was ended by a signal while serving",)),
+        (),
+    ),
+    "0.5.16-tp2-rank-killed": (
+        *("crashed", "communication-failed", ("TP1 ended while the others were at work", "TP1 alone says no error")),
+        (),
+    ),
+    "0.5.16-tp2-rank-killed-loading": (
+        *("crashed", "rank-missing", ("TP1 is loading weights, TP0 has loaded weights: the others wait for it.",)),
+        (),
+    ),
+    "0.5.16-tp2-rank-late": (
+        *("crashed", "rank-missing", ("1 of 2 processes came", "TP1 has not begun to communicate, TP0 is in the")),
+        (),
+    ),
+    "0.5.16-tp2-rank-stopped": (
+        *("crashed", "watchdog-timeout", ("did not finish a step for 12 s while serving", "Of 2 ranks TP0 says so.")),
+        ("--watchdog-timeout 36",),
+    ),
+    "0.5.16-tp2-card-missing": (
+        *("crashed", "gpu-missing", ("tp_size 2 needs 2 cards. The first rank without one is TP1",)),
+        ("",),  # parallel.tp_size=1, a default
+    ),
+    "0.5.16-tp2-card-taken": (
+        *("refused", "refused-unbalanced", ("It is that of TP1", "Of 2 ranks TP0 says so.")),
+        ("",),  # an environment variable
+    ),
+    # no fraction mends what another program takes
+    "0.5.16-tp2-card-full": (
+        *("crashed", "communication-failed", ("Failed to CUDA calloc 10485760 bytes. TP1 had 27.53 GiB left when",)),
+        (),
+    ),
 }
 
 
@@ -135,6 +169,19 @@ SERVED: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
         "started",
         (("slots-beyond-use", "notice", "221 slots, of which 4 requests hold 20 (4 × 5)"),),
     ),
+    # 138.21 - 133.70 = 4.51 GiB, of which the other program asked 4
+    "0.5.16-tp2-card-shared": (
+        "started",
+        (
+            ("ranks-disagree", "notice", "TP1 has 133.70 GiB free before loading, TP0 138.21 GiB: 4.51 GiB less"),
+            ("slots-beyond-use", "notice", "537 slots, of which 4 requests hold 20 (4 × 5)"),
+        ),
+    ),
+    # Its second rank was stopped with three requests under way: a log that ends tells no more.
+    "0.5.16-tp2-rank-hangs": (
+        "started",
+        (("slots-beyond-use", "notice", "561 slots, of which 4 requests hold 20 (4 × 5)"),),
+    ),
     # 8,000 - 6 = 7,994
     "0.5.16-truncate": (
         "served",
@@ -154,6 +201,14 @@ def test_a_provoked_server_that_runs(name: str) -> None:
     assert (found.outcome, found.unread) == (outcome, ())
     assert [(one.id, one.severity) for one in found.findings] == [row[:2] for row in expected]
     assert [words for one, (*_, words) in zip(found.findings, expected, strict=True) if words not in one.cause] == []
+
+
+def test_requests_that_began_and_were_not_seen_to_end() -> None:
+    """A rank hangs: three prompts were computed, and no token of an answer follows."""
+    assert verdict(of_path(PROVOKED / "0.5.16-tp2-rank-hangs.log")) == (
+        "As asked; 3 requests began, and none is seen to be answered."
+    )
+    assert verdict(of_path(PROVOKED / "0.5.16-slots.log")) == "As asked, but nothing was sent."
 
 
 def test_every_provoked_log_has_its_row() -> None:

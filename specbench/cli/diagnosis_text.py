@@ -76,6 +76,8 @@ def verdict(diagnosis: Diagnosis) -> str:
             room = "" if resolved is None else f", with room for {counted(resolved, 'request')} at once"
             ran = "" if diagnosis.served is None else f"; at most {diagnosis.served:,} ran at once"
             return f"The server works{room}{_as_asked(asked, resolved)}{ran}."
+        case "started" if diagnosis.served:
+            return f"As asked; {counted(diagnosis.served, 'request')} began, and none is seen to be answered."
         case outcome:
             sentence = OUTCOMES[outcome]
             return f"{sentence[0].upper()}{sentence[1:]}."

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..engines.contract import Failure, Line
 from ..rank_names import in_words
+from ..units import GIB, format_gib
 from .case import Case
 from .fault import Fault, last_batch, said, sourced, while_serving
 from .faults_outside import SIGNALS
@@ -34,12 +35,17 @@ _FABRIC = (
 )
 
 
+#: More than graphs and a full prefill took in any recording: with so much beside the pools it is not they.
+_MUCH_LEFT_BYTES = 8 * GIB
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lack:
     """What NCCL says, and what is behind it."""
 
     says: re.Pattern[str]
     words: str
+    serving: str = ""  # in its place once the server serves
     change: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
@@ -71,6 +77,8 @@ _LACKS = (
         says=re.compile(r"CUDA calloc|out of memory", re.IGNORECASE),
         words="NCCL found no memory on the card for its own buffers, which it takes before anything is loaded: another "
         "program fills it (nvidia-smi names it).",
+        serving="NCCL found no memory on the card for buffers of an operation that ran for the first time: it sets "
+        "them up when they are needed, beside the pools.",
     ),
 )
 
@@ -104,7 +112,7 @@ def communication(case: Case, failure: Failure) -> Fault:
     lack = next((lack for text in heard for lack in _LACKS if lack.says.search(text)), None)
     told = next((one for one in warnings if lack is not None and lack.says.search(str(one.values["said"]))), None)
     evidence = () if (shown := told or next(iter(warnings), None)) is None else case.line(shown.line)
-    if lack is None and (silent := _silent(case)):
+    if lack is None and (silent := _silent(case, failure)):
         who, one = in_words(silent), len(silent) == 1
         return Fault(
             id="communication-failed",
@@ -127,6 +135,8 @@ def communication(case: Case, failure: Failure) -> Fault:
             evidence=evidence,
         )
     words = _last_error(failure) or (f" NCCL says: {told.values['said']}." if told is not None else "")
+    if lack.serving and while_serving(case.log, failure):
+        return _full_card(case, failure, f"The ranks could not communicate. {lack.serving}{words}", evidence)
     return Fault(
         id="communication-failed",
         cause=f"The ranks could not communicate. {lack.words}{words}",
@@ -135,11 +145,31 @@ def communication(case: Case, failure: Failure) -> Fault:
     )
 
 
-def _silent(case: Case) -> set[str]:
-    """The ranks without an error of their own, where most have one; empty: too many of them, or none."""
+def _full_card(case: Case, failure: Failure, cause: str, evidence: tuple[Line, ...]) -> Fault:
+    """NCCL without memory while serving: what the pools left tells whether they or another program fill the card."""
+    left = [own.available for own in case.pools.ranks if own.rank == failure.rank and own.available is not None]
+    if left and (least := min(left, key=lambda free: free.bytes)).bytes >= _MUCH_LEFT_BYTES:
+        whose = (
+            f" {failure.rank} had {format_gib(least.bytes)} left when its pools stood: another program fills its card "
+            "(nvidia-smi names it), or activations far above their estimate."
+        )
+        return Fault(id="communication-failed", cause=cause + whose, evidence=(*evidence, *case.pool_lines()))
+    return Fault(
+        id="communication-failed",
+        cause=f"{cause} The static fraction leaves too little beside the pools, or another program takes it.",
+        remedies=case.less_memory(),
+        evidence=evidence,
+        lost=1.0,
+    )
+
+
+def _silent(case: Case, failure: Failure) -> set[str]:
+    """The ranks without an error of their own, where most have one, or where one of two lost the other; empty: too many
+    of them, or none."""
     every = set(named_ranks(case))
-    failed = {one.rank for one in case.log.failures} & every
-    return every - failed if 2 * len(failed) > len(every) else set()
+    silent = every - {one.rank for one in case.log.failures}
+    most = 2 * len(silent) < len(every)
+    return silent if most or (len(every) == 2 and failure.values.get("remote")) else set()
 
 
 def _last_error(failure: Failure) -> str:
