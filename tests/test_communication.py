@@ -1,4 +1,4 @@
-"""What the distributed init takes of several H200s, from the sizes of its buffers, as the head of data/gpus.yaml says.
+"""What the distributed init takes of several H200s, from the sizes of its buffers, as data/gpus.yaml says there.
 
 Literals are MiB per rank. Sizes are of NCCL 2.28 (transport/p2p.cc, include/comm.h) and of SGLang's custom all-reduce
 (custom_all_reduce_v2.py with its configs, 0.5.16; custom_all_reduce.cuh, 0.5.12); they are compared with what the logs
