@@ -47,8 +47,8 @@ FORMS: dict[str, Form] = {
         "[E{*} ProcessGroupNCCL.cpp:{*}] {*}[Rank {rank:int}] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum={sequence:int}, OpType={operation:word}, {*}Timeout(ms)={timeout_ms:int}) ran for",
     ),
-    # NCCL's own, of a device of that process; found wherever it stands in a line (see `scan`).
-    "nccl_warning": Form("notice:nccl_warning", "[{device:int}] {*} NCCL WARN {said:text}{$}"),
+    # NCCL's own; found wherever it stands in a line (see `scan`).
+    "nccl_warning": Form("notice:nccl_warning", "NCCL WARN {said:text}{$}"),
     # All-reduce of SGLang's own is given up, and NCCL's taken (device_communicators/custom_all_reduce*.py).
     "custom_allreduce_failed": Form(
         "notice:custom_allreduce_off", "Setup Custom allreduce failed with {why:text}. To silence this"

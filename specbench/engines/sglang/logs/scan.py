@@ -51,6 +51,8 @@ _HIT_AN_EXCEPTION = (
     "TpModelWorkerClient hit an exception",  # before 0.5.6, whose worker was a thread of its own
 )
 
+_FAILS = tuple(words.encode() for words in (TRACEBACK, *_HIT_AN_EXCEPTION))
+
 #: What launchers, containers and log shippers put before a line.
 _PREFIX = (
     rb"(?:"
@@ -80,8 +82,7 @@ _BRACKET = re.compile(
 #: Requests that were logged with their prompt: whatever follows on the line is somebody's text.
 _QUOTED = re.compile(rb"Receive: |Finish: |obj=|text=|'text'|\"text\"|prompt")
 
-_NCCL_WARNS, _NCCL_BEFORE = b" NCCL WARN ", 160
-_NCCL_DEVICE = re.compile(rb"\[\d{1,3}\] (?:[\w/.-]{1,80}:\d{1,6} )?\Z")
+_NCCL_WARNS = b" NCCL WARN "
 
 _NEWLINE = ord("\n")
 
@@ -113,25 +114,25 @@ def places(block: Block, *, batches: bool) -> Places | None:
         if batches and text.startswith(_BATCH_BYTES, offset):
             return None
         found[offset] = True
-    for offset in _nccl_warnings(text, stop):
-        found.setdefault(offset, False)
     for pattern in (bare, after_return) if b"\r" in text else (bare,):
         for match in pattern.finditer(text, 0, stop):
             offset = match.end()
             if batches and text.startswith(_BATCH_BYTES, offset):
                 return None
             found.setdefault(offset, False)
+    # A search through all of a long log for what stands beside an error, or in a start, would be felt.
+    if not block.lines_before or any(text.startswith(_FAILS, offset) for offset in found):
+        for offset in _nccl_warnings(text, stop):
+            found.setdefault(offset, False)
     return found
 
 
 def _nccl_warnings(text: bytes, stop: int) -> Iterator[int]:
-    """Where the device begins in `host:pid:thread [device] file:line NCCL WARN …`: NCCL has a prefix of its own."""
+    """In `host:pid:thread [device] file:line NCCL WARN …`: NCCL has a prefix of its own."""
     at = text.find(_NCCL_WARNS, 0, stop)
     while at >= 0:
-        before = _NCCL_DEVICE.search(text, max(0, at - _NCCL_BEFORE), at + 1)
-        if before is not None:
-            yield before.start()
-        at = text.find(_NCCL_WARNS, at + len(_NCCL_WARNS), stop)
+        yield at + 1
+        at = text.find(_NCCL_WARNS, at + 1, stop)
 
 
 def hits(block: Block, found: Places) -> Iterator[Hit]:
