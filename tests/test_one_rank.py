@@ -15,6 +15,7 @@ from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import Diagnosis, of_path
 from specbench.engines.contract import RankPools
+from specbench.params import load_campaign
 from specbench.terms import Limit
 from specbench.units import GIB, Interval, Quantity
 
@@ -200,3 +201,29 @@ def test_the_ranks_that_are_not_in_a_log_are_asked_for() -> None:
     whole = of_path(LOGS.parents[2] / "records" / "tp4_dflash_r8" / "server.log")
     assert {own.rank for own in whole.pools.ranks} == {"TP0", "TP1", "TP2", "TP3"}
     assert [one for one in whole.questions if one.missing == "the other ranks"] == []
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_the_table_of_the_docs_is_what_was_logged_and_what_the_campaigns_predict(ranks: int) -> None:
+    text = (LOGS.parents[3] / "docs" / "h200.md").read_text(encoding="utf-8").partition("### One rank of them")[2]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if "(0.5.1" in line]
+    runs = {run.name: run for run in load_campaign(LOGS.parents[3] / "params" / f"h200-tp{ranks}.yaml").runs}
+    for start, *cells in rows:
+        predicted, logged = cells[:2] if ranks == 4 else cells[2:]
+        words, version = start.rstrip(")").split(" (")
+        asked = words.rsplit(" ", 1)[1]
+        kind = {"D": "dflash", "N": "nextn", "n": "no-speculation"}[words[0]]
+        run = {"dflash": f"{'story' if version == '0.5.12' else 'dflash'}-{asked}", "nextn": "nextn-8-no-graphs"}
+        limits = predict(runs[run.get(kind, f"no-speculation-{asked}")]).limits
+        slots, tokens = limits["state_slots"].value, limits["kv_tokens"].value
+        assert slots is not None and tokens is not None
+        assert predicted == f"{slots.point:,} / {tokens.point:,}", start
+        name = f"{version}-tp{ranks}-{kind}-{asked}"
+        if name not in LOGGED:
+            assert logged == "not run"
+            continue
+        _, own, kv, *_ = LOGGED[name]
+        assert logged == f"{own:,} / {kv:,}", start
+        assert slots.contains(own) and tokens.contains(kv)
+        assert abs(slots.point - own) <= 1 and abs(tokens.point - kv) <= 0.0023 * kv
+    assert len(rows) == 7
