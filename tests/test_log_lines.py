@@ -12,8 +12,8 @@ import pytest
 
 from specbench.engines.contract import ServerLog
 from specbench.engines.sglang import logs
+from specbench.engines.sglang.form import Form
 from specbench.engines.sglang.logs import formats
-from specbench.engines.sglang.logs.form import Form
 from specbench.units import GIB, Quantity
 
 HALF = 5_368_710  # half of 0.01 GiB, rounded up

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..budget_types import PredictedTerm
+from ..engines.sglang.sizing.allocation import Allocation
 from ..terms import Term
 from ..units import Interval, format_gib
 from .case import Case, hull
@@ -34,8 +37,9 @@ def terms(case: Case, slack: Interval | None, beside: Outside | None) -> dict[Te
     else:
         words = resolved.draft.weights_words(tp) if draft else why
         add("draft_weights", draft, words, _on_a_rank(resolved.draft.name, draft, tp), loaded)
+    stand = [case.allocation(solved.pools) for solved in case.span.all if solved.pools.allocated]
     for term in ("state_conv", "state_ssm", "scratch_ssm", "scratch_conv", "kv", "draft_kv"):
-        add(term, *_pool_term(case, term))
+        add(term, *_pool_term(case, term, stand))
     if beside is None:
         add("graphs", None, "not predicted: CUDA graphs depend on kernels and captured sizes; the log tells")
     else:
@@ -67,8 +71,8 @@ def _on_a_rank(name: str, size: Interval | None, tp: int) -> str:
     return f"{name}, TP{tp}: {size.point:,} B = {format_gib(size.point)}" if size else ""
 
 
-def _pool_term(case: Case, term: Term) -> tuple[Interval | None, str, str]:
-    """Bytes, formula, numbers of a pool."""
+def _pool_term(case: Case, term: Term, stand: Sequence[Allocation]) -> tuple[Interval | None, str, str]:
+    """Bytes, formula, numbers of a pool. `stand`: what is allocated wherever pools are, over the span."""
     if term.startswith("state_") and not case.slot.layers:
         return Interval.exact(0), "the model keeps no state", "0 B"
     if term.startswith("scratch_") and not (case.slot.layers and case.demand.draft_tokens):
@@ -80,8 +84,7 @@ def _pool_term(case: Case, term: Term) -> tuple[Interval | None, str, str]:
     if term == "draft_kv" and case.span.point.pools.refusal and not case.settings.rule.draft_loads_first:
         return None, "not predicted: the start is refused before the draft is loaded", ""
     share = case.allocation(case.span.point.pools).shares[term]
-    sizes = (case.allocation(s.pools).shares[term].bytes for s in case.span.all if s.pools.allocated)
-    return hull(sizes, share.bytes), share.formula, share.numbers
+    return hull((one.shares[term].bytes for one in stand), share.bytes), share.formula, share.numbers
 
 
 def _taken_of_it(beside: Outside | None) -> str:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .diagnosis_page import kept
 from .options import JsonOption, StrictOption, make_room, write_text
-from .reading_bar import pasted, reading_bar, wanted
 
 if TYPE_CHECKING:
     from ..diagnose.types import Diagnosis
@@ -98,6 +96,8 @@ def diagnose(
     """
     from ..diagnose.diagnosis import of_paths
     from ..diagnose.told import told_by
+    from .diagnosis_page import kept
+    from .reading_bar import pasted, reading_bar, wanted
 
     if pasted(sources):
         typer.echo("Paste the log, then press Ctrl-D (on Windows: Ctrl-Z and Enter).", err=True)

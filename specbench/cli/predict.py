@@ -53,7 +53,7 @@ def predict(
         import json
 
         from ..budget.to_json import to_document
-        from ..diagnose.document import remedy_document
+        from ..diagnose.remedy_document import remedy_document
 
         document = to_document(budget)
         document |= {

@@ -16,8 +16,9 @@ from ..judging.reconcile import Row
 from ..judging.sides import Sides, Told
 from ..units import Interval, Quantity
 from .catalogue import KNOWN
-from .finding import Finding, Remedy
+from .finding import Finding
 from .maintainer import Report, report
+from .remedy_document import remedy_document
 from .types import Diagnosis
 
 SCHEMA = 1
@@ -191,22 +192,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "lost_of": None if finding.lost is None else KNOWN[finding.id].lost,
         "evidence": _lines(finding.evidence),
         "remedies": [remedy_document(remedy) for remedy in finding.remedies],
-    }
-
-
-def remedy_document(remedy: Remedy) -> dict[str, Any]:
-    """One remedy, as `diagnose --json` and `predict --json` print it. Without a prediction `predicted` is null, and
-    `basis` says what it rests on: a recording, or the engine's source. On a log's own figures (of a model that is not
-    known) `bounds` are the least and the most that their rounding leaves.
-    """
-    return {
-        "set": dict(remedy.set),
-        "flags": remedy.flags,
-        "basis": remedy.basis,
-        "predicted": None if remedy.verdict is None else {"verdict": remedy.verdict, **remedy.predicted},
-        **({"bounds": {name: [value.low, value.high] for name, value in remedy.spans.items()}} if remedy.spans else {}),
-        "note": remedy.note,
-        "changes_results": remedy.changes_results,
     }
 
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from ...gpus import load_gpu
 from ..contract import Failure
+from .form import Form
 from .given import server_args
-from .logs.form import Form
 from .resolve import Settings
 from .sizing.fraction import card_defaults
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...contract import Failure
+from ..form import Form
 from .failure_texts import KNOWN, RANK_MISSING
-from .form import Form
 
 _OUT_OF_MEMORY = re.compile(r"(?:CUDA|HIP|XPU|NPU) out of memory|out of memory\. Tried to allocate")
 _OOM_FIGURES = {

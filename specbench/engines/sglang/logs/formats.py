@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ....versions import nearest_earlier, version_key
+from ..form import Form
 from . import (
     extras,
     v0_5_6,
@@ -28,7 +29,6 @@ from . import (
     v0_5_22,
     v0_5_23,
 )
-from .form import Form
 
 FILES = {
     "0.5.6": v0_5_6,

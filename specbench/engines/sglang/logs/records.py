@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..form import squeeze
 from . import formats
-from .form import squeeze
 from .formats import Dated, VersionRange
 from .message import Message
 from .partial import FRAGMENTS, read_fragment, read_partly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .form import Form
+from ..form import Form
 
 FORMS: dict[str, Form] = {
     "dflash_runner": Form(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .form import Form
+from ..form import Form
 
 _GIB = "{used:gib} GB, avail mem={available:gib} GB"
 

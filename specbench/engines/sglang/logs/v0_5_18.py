@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .form import Form
+from ..form import Form
 
 _LABELLED = ("KV Cache is allocated", "Full KV Cache", "SWA KV Cache", "MiniMax MSA")
 _CAPPED = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .form import Form
+from ..form import Form
 
 FORMS: dict[str, Form] = {
     "parallel_end": Form("notice:parallel_ready", "Init parallel ends. elapsed={elapsed_s:float} s"),

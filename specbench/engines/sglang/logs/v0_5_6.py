@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .form import Form
+from ..form import Form
 
 _MINUTES = "This can take up to several minutes."
 _END = "Time elapsed: {elapsed_s:float} s. mem usage={used:gib} GB. avail mem={available:gib} GB"

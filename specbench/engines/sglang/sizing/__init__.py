@@ -5,6 +5,8 @@ To add a version: a file here that replaces the fields that changed, and its lin
 
 from __future__ import annotations
 
+import functools
+
 from ....configuration.config import EngineSection
 from ....errors import ConfigError
 from ....versions import is_development, nearest_earlier, version_key
@@ -76,6 +78,7 @@ def rule_version(engine: EngineSection) -> str:
     return engine.version
 
 
+@functools.cache
 def rule_for(version: str) -> Rule:
     """The rule of a version. ConfigError for versions before the oldest that was read."""
     found = nearest_earlier(version, tuple(RULES))

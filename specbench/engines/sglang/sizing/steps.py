@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ....lanes import least, most, whole
 from ....units import GIB
@@ -87,18 +88,18 @@ def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
         return replace(pools, tokens=0, refusal="window_cap_too_large" if capped else "not_enough_memory")
     beside = window_tokens(demand, count)
     requests = resolve_requests(rule, demand, pools.slots, count)
-    solved = replace(pools, tokens=count, requests=requests, window_tokens=beside)
+    solved = partial(replace, pools, tokens=count, window_tokens=beside)  # one copy, of which a search makes thousands
     if windows is not None and windows.checked and windows.cap is None and windows.tokens + demand.page_size >= beside:
-        return replace(solved, refusal="window_too_small", requests=0)
+        return solved(refusal="window_too_small", requests=0)
     if requests <= 0 and demand.slot_bytes and rule.era in ("II", "III"):
-        return replace(solved, refusal="state_too_small", requests=0)
+        return solved(refusal="state_too_small", requests=0)
     if requests <= 0 and demand.slot_bytes and pools.slots < 0:  # no tensor has as many rows
-        return replace(solved, refusal="zero_requests", requests=0)
+        return solved(refusal="zero_requests", requests=0)
     if requests <= 0:
-        return replace(solved, refusal="zero_requests", requests=0, allocated=True)
+        return solved(refusal="zero_requests", requests=0, allocated=True)
     if least(demand.context_len, count) <= (BESIDE_INPUT if rule.asserts_input_len else 1):
-        return replace(solved, refusal="pool_too_short", allocated=True)
-    return replace(solved, allocated=True)
+        return solved(refusal="pool_too_short", requests=requests, allocated=True)
+    return solved(requests=requests, allocated=True)
 
 
 def state_only(slots: int, scratch_bytes: int, left_gib: float) -> Pools:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ....units import gib_text_to_quantity, mib_text_to_quantity
+from ...units import gib_text_to_quantity, mib_text_to_quantity
 
 #: Bounded: a figure of a thousand digits is no figure, and text that is not ours may hold one.
 _NUMBER = r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?"
