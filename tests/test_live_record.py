@@ -16,6 +16,7 @@ from specbench.campaign.bill import bill
 from specbench.configuration.config import RunConfig
 from specbench.diagnose import diagnosis
 from specbench.engines.sglang import logs
+from specbench.lifecycle.ending import classify
 from specbench.params import load_campaign
 from specbench.records.provenance import provenance
 from specbench.records.record import RunRecord
@@ -121,6 +122,29 @@ def test_four_ranks_are_predicted_before_the_start() -> None:
         "kv": Interval.exact(67_109_888),  # 65,537 × 1,024
         "draft_kv": Interval.exact(134_219_776),  # 65,537 × 2,048
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        (
+            "tp8-dflash-8",
+            "One rank hangs and the others wait for it in a collective operation, or a step takes longer:",
+        ),
+        ("dflash-4", "Its scheduler hangs, or a step takes longer:"),
+    ],
+)
+def test_a_server_that_hangs_has_not_ended_without_a_word(tmp_path: Path, name: str, who: str) -> None:
+    """The reason is `classify`'s of a server whose processes went on: SIGSTOP of one rank of four, for instance."""
+    hung = classify(ready=True, ended_by_itself=False, exit_code=None, failures=(), answering=False)
+    folder = shutil.copytree(RECORDS / name, tmp_path / "hung")
+    status = json.loads((folder / "status.json").read_text("utf-8"))
+    changed = {"status": hung.status, "reason": hung.reason, "exit_code": hung.exit_code}
+    (folder / "status.json").write_text(json.dumps(status | changed), "utf-8")
+    (found,) = [one for one in diagnosis.of_record(RunRecord.open(folder)).findings if one.severity == "fatal"]
+    assert found.id == "stopped-answering"
+    assert "gave no answer within the 600 s of a request, its processes went on until they were ended" in found.cause
+    assert who in found.cause
 
 
 def test_it_says_that_its_times_are_no_performance_figures(tmp_path: Path) -> None:

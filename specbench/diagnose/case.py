@@ -35,6 +35,7 @@ class Case:
     budgets: Mapping[Basis, MemoryBudget]
     status: Status | None
     requests: Sequence[RequestTrace]  # empty for a bare log
+    stopped_answering: bool  # of a record: its processes went on, and were ended for that
     bare: bool  # a log without a record: `config` was read from it
     card_known: bool = True  # recorded or told; False: guessed by the free memory
     in_use_before: Mapping[str, int] = field(default_factory=dict)  # rank -> bytes on its card before the start (NVML)

@@ -45,6 +45,7 @@ FindingId = Literal[
     "crashed-serving",
     "ended-by-signal",
     "ended-silently",
+    "stopped-answering",
     # requests
     "context-overflow",
     "pool-overflow",
@@ -238,6 +239,11 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
         _ALL,
     ),
     "ended-silently": Kind("It ended without a word", "The server is gone, and its log names no error.", "fatal"),
+    "stopped-answering": Kind(
+        "It stopped answering",
+        "Its processes went on without an answer until they were ended, and its log names no error.",
+        "fatal",
+    ),
     "context-overflow": Kind(
         "Requests longer than the context",
         "Input and output together exceed the context length; the engine answers with an error.",

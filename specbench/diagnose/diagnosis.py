@@ -21,6 +21,7 @@ from ..errors import ConfigError, LogFormatError, RecordError, SpecbenchError
 from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
 from ..judging.sides import expected_communication, ranks_of, sides
+from ..lifecycle.ending import STOPPED_ANSWERING
 from ..logclean import on_one_line
 from ..logsources import Again
 from ..logtext import Pieces
@@ -135,6 +136,7 @@ def of_record(record: RunRecord) -> Diagnosis:
         record.requests(),
         read=read,
         bare=False,
+        stopped_answering=record.status.reason.startswith(STOPPED_ANSWERING),
         metrics=_metrics(record),
         in_use_before=in_use_before(sampled),
     )
@@ -237,6 +239,7 @@ def _case(
     requests: Sequence[RequestTrace],
     *,
     bare: bool,
+    stopped_answering: bool = False,
     card_known: bool = True,
     read: MeasuredOffsets | str | None = None,
     metrics: Sequence[MetricSample] = (),
@@ -259,6 +262,7 @@ def _case(
         status=status,
         requests=requests,
         bare=bare,
+        stopped_answering=stopped_answering,
         card_known=card_known,
         unsized=unsized,
         metrics=metrics,

@@ -29,7 +29,7 @@ _OF_ENGINE = ("crashed-serving", "crashed-start", "memory-leak", "watchdog-timeo
 #: The engine should have refused, waited or said more; a configuration avoids it all the same.
 _PERHAPS = (
     *("kv-pool-exhausted", "state-slots-exhausted", "request-slots-exhausted", "graph-capture-failed"),
-    *("health-check-failed", "ended-silently"),
+    *("health-check-failed", "ended-silently", "stopped-answering"),
 )
 #: A cause says it itself where it is known: faults_crash.py, faults_running.py, rules_unwell.py.
 _ENGINES_OWN = re.compile(r"\b(?:is|: )a fault of the engine\b|a fault of the engine, to be reported")

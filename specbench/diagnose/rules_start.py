@@ -18,10 +18,10 @@ from . import faults_ranks as ranks
 from . import faults_running as running
 from .case import Case
 from .catalogue import FindingId
-from .fault import STOP_ASKED, Fault, sourced, until_stopped, while_serving
+from .fault import STOP_ASKED, Fault, last_batch, sourced, until_stopped, while_serving
 from .faults_arguments import refused
 from .finding import Finding
-from .rank_progress import Waiting, progress, waiting
+from .rank_progress import Waiting, named_ranks, progress, waiting
 
 #: failure kind -> what explains it. What is not here is a crash in the engine's own words.
 _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
@@ -130,6 +130,9 @@ def _only_consequences(case: Case) -> tuple[Finding, ...]:
 def _silent_end(case: Case) -> tuple[Finding, ...]:
     if case.status not in ("crashed", "refused", "timed_out"):
         return ()
+    if case.stopped_answering:
+        cause = _stopped_answering(case)
+        return (Finding(id="stopped-answering", cause=cause, severity="fatal", evidence=last_batch(case)),)
     ids: dict[str, FindingId] = {"timed_out": "timed-out", "crashed": "ended-silently", "refused": "ended-silently"}
     words = {
         "timed_out": "was ended when its time was up",
@@ -148,6 +151,19 @@ def _silent_end(case: Case) -> tuple[Finding, ...]:
             if wait.communicating
             else (),
         ),
+    )
+
+
+def _stopped_answering(case: Case) -> str:
+    """A step that is never over: of several ranks mostly one hangs, and what the others wait in says nothing."""
+    timeout_s = None if case.config is None else case.config.workload.request_timeout_s
+    within = "" if timeout_s is None else f" within the {timeout_s:g} s of a request"
+    several = len(named_ranks(case)) > 1
+    who = "One rank hangs and the others wait for it in a collective operation" if several else "Its scheduler hangs"
+    return (
+        f"The server gave no answer{within}, its processes went on until they were ended, and its log names no error. "
+        f"{who}, or a step takes longer: `py-spy dump --pid` of each scheduler says where it stands. (The engine's own "
+        "watchdog ends a step after 300 s, or --watchdog-timeout.)"
     )
 
 

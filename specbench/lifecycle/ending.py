@@ -37,6 +37,8 @@ REFUSAL_KINDS = frozenset(
 
 #: The error of a server that cannot listen where it was told to.
 PORT_IN_USE = "port_in_use"
+#: How the reason begins of a server whose processes went on without an answer, and were ended for that.
+STOPPED_ANSWERING: Final = "stopped answering while serving"
 #: `RunStatus.cut_short` of a start that lost the port which was chosen for it.
 PORT: Final = "port"
 
@@ -70,7 +72,7 @@ def classify(
     if timeout_s is not None:
         return Ending(status="timed_out", exit_code=None, reason=f"not ready after {timeout_s:g} s; {cause}")
     if ready and not ended_by_itself and not answering:
-        return Ending(status="crashed", exit_code=None, reason=f"stopped answering while serving: {cause}")
+        return Ending(status="crashed", exit_code=None, reason=f"{STOPPED_ANSWERING}: {cause}")
     if ready and not ended_by_itself:
         return Ending(status="served", exit_code=None, reason="ready, and ran until it was stopped")
     if ready:

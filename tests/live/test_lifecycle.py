@@ -223,17 +223,21 @@ def test_a_start_that_takes_too_long_is_ended(tmp_path: Path, ranks: int) -> Non
     assert record.requests() == ()
 
 
-def test_a_server_that_hangs_is_ended(tmp_path: Path, nothing_is_left: str) -> None:
-    """Every process of the engine stopped (SIGSTOP): it neither answers nor hears SIGTERM."""
+@pytest.mark.parametrize(("ranks", "stopped"), [(1, ""), (4, "scheduler_TP2")])
+def test_a_server_that_hangs_is_ended(tmp_path: Path, ranks: int, stopped: str, nothing_is_left: str) -> None:
+    """Every process of the engine stopped (SIGSTOP): it neither answers nor hears SIGTERM. Or one rank of four: the
+    others wait for it."""
     folder = tmp_path / "run"
-    kernel = InAProcess(endless(workload__request_timeout_s=8.0), folder)
+    kernel = InAProcess(endless(ranks, workload__request_timeout_s=8.0), folder)
     kernel.wait_for(decoding)
     for process in engine_of(nothing_is_left):
-        os.kill(process.pid, signal.SIGSTOP)
+        if stopped in process.name():
+            os.kill(process.pid, signal.SIGSTOP)
     assert kernel.process.wait(_PATIENCE_S) == 0
     record = RunRecord.open(folder / "record")
     assert record.status.status == "crashed"
     assert all(trace.error for trace in record.requests())
+    assert [one.id for one in of_record(record).findings if one.severity == "fatal"] == ["stopped-answering"]
 
 
 def test_a_port_that_is_taken_is_refused_before_the_start(tmp_path: Path) -> None:
