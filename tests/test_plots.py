@@ -106,6 +106,12 @@ def test_the_waterfall_tells_two_cards_apart_and_states_the_rest(steps: pd.DataF
     assert ax.get_xlabel() == "GiB of the card, per rank; unexplained rest: 10.00 predicted, 0.25 recorded"
 
 
+def test_cudas_total_is_no_other_card(steps: pd.DataFrame, ax: Axes) -> None:
+    """torch names it when memory runs out: the card less what the driver keeps."""
+    plots.waterfall(steps.assign(card_bytes=ints(*[79 * GIB] * 5)), ax=ax)
+    assert "whole card (CUDA counts 79.00): 80.00" in texts(ax)
+
+
 def test_of_several_ranks_the_waterfall_names_the_one_that_is_drawn(steps: pd.DataFrame, ax: Axes) -> None:
     plots.waterfall(steps.assign(rank="TP1"), ax=ax)
     assert ax.get_xlabel() == "GiB of the card, of TP1 (no rank has less)"
