@@ -159,6 +159,18 @@ def _idle(case: Case) -> str | None:
     )
 
 
+def _on_one_host(case: Case) -> str | None:
+    """Ranks on a CPU have no card each: all of them are told the same free memory, and take their pools of it."""
+    pools, ranks = case.span.point.pools, case.settings.config.parallel.gpus
+    if not case.settings.gpu.is_host or ranks == 1 or pools.refusal is not None:
+        return None
+    each = case.allocation(pools).total_bytes
+    return (
+        f"{ranks} ranks share the host's memory: their pools take {format_gib(ranks * each)} of it, {ranks} × "
+        f"{format_gib(each)}, beside the weights and the processes themselves."
+    )
+
+
 def _of_algorithm(case: Case) -> Iterator[str]:
     """What an algorithm's figures rest on, where it is no release's own."""
     resolved = case.settings
@@ -220,5 +232,6 @@ def warnings(case: Case) -> tuple[str, ...]:
     found.extend(_of_algorithm(case))
     found.append(_loaded_otherwise(case))
     found.append(_idle(case))
+    found.append(_on_one_host(case))
     found.extend(arguments.notes(resolved.config, resolved.target))
     return tuple(text for text in found if text is not None)
