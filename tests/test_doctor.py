@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from specbench.cli import app
 from specbench.host import nvml
+from specbench.host.gpu_use import Holder, InUse
 
 #: Argument definitions that are run by --help and read as text: an engine without a flag for the state's type.
 DEFINITIONS = """
@@ -135,3 +136,23 @@ def test_a_variable_without_a_name() -> None:
         "error: --env: got '=x'.",
         "Expected NAME=VALUE, e.g. --env PYTHONPATH=/opt/sglang/site.",
     ]
+
+
+def test_eight_cards_are_told_by_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven are idle; who holds the memory of the other stands under that one."""
+    total, idle = 143_771 * 2**20, 618 * 2**20
+    used = [idle + 70_000 * 2**20 * (gpu == 5) for gpu in range(8)]
+    held = (Holder(pid=1234, name="other", used_bytes=70_000 * 2**20),)
+    uses = [
+        InUse(gpu=gpu, used_bytes=mine, free_bytes=total - mine, total_bytes=total, holders=held if gpu == 5 else ())
+        for gpu, mine in enumerate(used)
+    ]
+    readings = [nvml.MemoryReading(gpu, mine, total - mine, total) for gpu, mine in enumerate(used)]
+    monkeypatch.setattr(nvml, "memory_reader", lambda: lambda: readings)
+    monkeypatch.setattr(nvml, "use_reader", lambda: lambda: tuple(uses))
+    monkeypatch.setattr(nvml, "names", lambda: nvml.GpuNames(names=("NVIDIA H200",) * 8, driver="580.1"))
+    lines = [line.strip() for line in CliRunner().invoke(app, ["doctor"]).output.splitlines()]
+    place = next(number for number, line in enumerate(lines) if line.startswith("GPU 0 to 4, 6 and 7"))
+    assert [line.split("  ")[0] for line in lines[place : place + 4 : 2]] == ["GPU 0 to 4, 6 and 7", "GPU 5"]
+    assert "71.44 GiB free of 140.40 GiB" in lines[place + 2]
+    assert "held by pid 1234 (other) 70,000 MiB" in lines[place + 3]

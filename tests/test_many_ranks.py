@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import json
+import random
 import re
 import shutil
 from pathlib import Path
@@ -22,8 +24,10 @@ from specbench.cli.diagnosis_text import render
 from specbench.diagnose.diagnosis import of_path, of_record
 from specbench.diagnose.document import to_document
 from specbench.diagnose.types import Diagnosis
+from specbench.engines.sglang import logs
 from specbench.judging.ledger_ranks import others
 from specbench.rank_names import in_order, in_words, is_first, numbers, numbers_in_words
+from specbench.reading.pools import report
 from specbench.reading.rank_gpus import UnknownError, gpu_of_rank
 from specbench.records.record import RunRecord
 from specbench.show.gpu_use import gpu_use
@@ -265,3 +269,18 @@ def test_idle_cards_are_one_row(folder: Path) -> None:
     """Before and after the server 615 MiB were in use on every card."""
     rows = gpu_use(RunRecord.open(folder)).text.splitlines()
     assert [row.split()[:4] for row in rows if "615" in row] == [["0", "to", "7", "615"]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lines_of_ranks_that_write_at_once(folder: Path, seed: int) -> None:
+    """A rank's line is printed before the end of another's: one physical line, two messages; every figure is read."""
+    order = random.Random(seed)
+    lines = (folder / "server.log").read_text(encoding="utf-8").split("\n")
+    ends = ["" if re.match(r"\[2026\S* \S+ TP\d\]", line) and order.random() < 0.25 else "\n" for line in lines]
+    torn = "".join(f"{line}{end}" for line, end in zip(lines, ends, strict=True))
+    assert torn.count("\n") < len(lines) - 40
+    whole, read = report(logs.read(lines)), report(logs.read(torn.split("\n")))
+    assert (read.pre, read.post, read.communication) == (whole.pre, whole.post, whole.communication)
+    assert [dataclasses.replace(pools, lines={}) for pools in read.ranks] == [
+        dataclasses.replace(pools, lines={}) for pools in whole.ranks
+    ]

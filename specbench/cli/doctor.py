@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +12,8 @@ from .options import JsonOption, pairs
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..host.machine import EngineState
+    from ..host.gpu_use import InUse
+    from ..host.machine import EngineState, GpuState
 
 #: SGLang's default port; specbench itself takes a free one.
 _DEFAULT_PORT = 30000
@@ -78,20 +79,14 @@ def doctor(
     from rich.markup import escape
     from rich.table import Table
 
-    from ..host.gpu_use import holders_words
-    from ..units import format_gib
-
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
     table.add_row("Python", machine.python_version())
     for name, version in packages.items():
         table.add_row(name, version or "[yellow]not installed[/] (pip install -e '.\\[notebook,test]')")
-    for gpu in gpu_state.gpus:
-        memory = f"{format_gib(gpu.free_bytes)} free of {format_gib(gpu.total_bytes)} (measured now)"
-        table.add_row(f"GPU {gpu.index}", f"{escape(gpu.name)}, {memory}")
-    for use in () if isinstance(in_use, str) else in_use:
-        table.add_row("", escape(holders_words(use)))
+    for numbers, words in _cards(gpu_state, () if isinstance(in_use, str) else in_use):
+        table.add_row(f"GPU {numbers}", escape(words))
     if gpu_state.reason:
         table.add_row("GPU", f"[yellow]none[/]: {escape(gpu_state.reason)}")
     if gpu_state.driver:
@@ -105,6 +100,22 @@ def doctor(
     console.print()
     for ability, possible in can.items():
         console.print(f"{'[green]yes[/]' if possible else '[red]no [/]'}  {ability}")
+
+
+def _cards(state: GpuState, in_use: Sequence[InUse]) -> Iterator[tuple[str, str]]:
+    """(numbers, what they are and who holds their memory); cards alike together: eight are not read one by one."""
+    from ..host.gpu_use import holders_words
+    from ..rank_names import numbers_in_words
+    from ..units import format_gib
+
+    held = {use.gpu: holders_words(use) for use in in_use}
+    alike: dict[str, list[int]] = {}
+    for gpu in state.gpus:
+        memory = f"{format_gib(gpu.free_bytes)} free of {format_gib(gpu.total_bytes)} (measured now)"
+        words = f"{gpu.name}, {memory}" + (f"\n{held[gpu.index]}" if gpu.index in held else "")
+        alike.setdefault(words, []).append(gpu.index)
+    for words, gpus in alike.items():
+        yield numbers_in_words(gpus), words
 
 
 def _variables(given: Iterable[str]) -> dict[str, str]:
