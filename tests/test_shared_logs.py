@@ -17,6 +17,9 @@ from specbench.diagnose.diagnosis import of_path, of_paths
 from specbench.diagnose.document import to_document
 from specbench.diagnose.told import Told
 from specbench.engines.sglang import logs
+from specbench.engines.sglang.logs import servers
+from specbench.engines.sglang.logs.scan import Hit
+from specbench.engines.sglang.logs.server_args import arguments_of
 from specbench.engines.sglang.logs.servers import servers_in
 from specbench.errors import ConfigError, LogFormatError
 from specbench.logsources import Share, lines_by_source
@@ -202,6 +205,30 @@ def test_two_servers_of_two_nodes_each() -> None:
     other["b-0"] = dict(nodes("b", dist_init_addr="0.0.0.0:5000"))["b-0"]
     streams = {name: (one | other)[name] for name in order}
     assert servers_in(stream(mixed(compose, streams))) == (("a-0", "a-1"), ("b-1", "b-0"))
+
+
+@pytest.mark.parametrize("value", ["'two'", "[1]", "{}", "1e999", "-1"])
+def test_arguments_that_are_no_numbers_are_no_nodes(value: str) -> None:
+    """A log may say anything; what is not known to be a node is a server."""
+    streams = {
+        name: [re.sub(r"\b(nnodes|node_rank)=\d+", rf"\1={value}", line) for line in SERVERS[name]]
+        for name in ("sglang-1", "sglang-3")
+    }
+    assert servers_in(stream(mixed(compose, streams))) == (("sglang-1",), ("sglang-3",))
+
+
+def test_arguments_of_many_servers_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is compared with every other: 20 servers, 20 times and not 20 × 20."""
+    asked: list[bytes] = []
+
+    def counted(hit: Hit) -> dict[str, Any] | None:
+        asked.append(hit.raw)
+        return arguments_of(hit)
+
+    monkeypatch.setattr(servers, "arguments_of", counted)
+    streams = {f"s-{number}": SERVERS["sglang-1"][:20] for number in range(20)}
+    assert len(servers_in(stream(mixed(compose, streams)))) == 20
+    assert len(asked) == 20
 
 
 def test_a_worker_without_arguments_belongs_to_the_server_whose_rank_it_is() -> None:

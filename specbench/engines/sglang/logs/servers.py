@@ -40,6 +40,7 @@ class _Writer:
     arguments: bytes = b""
     open_lines: int = 0  # that may still belong to the arguments
     failed: bool = False
+    parsed: Mapping[str, Any] | None = None  # the arguments, once they were asked for
 
     def take(self, line: bytes) -> None:
         found = _MARK.search(line)
@@ -60,7 +61,10 @@ class _Writer:
 
     @property
     def told(self) -> Mapping[str, Any]:
-        return arguments_of(Hit(0, None, self.arguments)) or {}
+        """Its arguments, when all its lines were taken. Parsed once: every server is compared with every other."""
+        if self.parsed is None:
+            self.parsed = arguments_of(Hit(0, None, self.arguments)) or {}
+        return self.parsed
 
 
 @dataclass(slots=True)
@@ -72,12 +76,17 @@ class _Server:
         return self.writers[0].told
 
     @property
-    def nodes(self) -> set[object]:
-        return {writer.told.get("node_rank") for writer in self.writers}
+    def nodes(self) -> set[int | None]:
+        return {_number(writer.told, "node_rank") for writer in self.writers}
+
+    @property
+    def size(self) -> int:
+        """Nodes of which it consists."""
+        return _number(self.told, "nnodes") or 1
 
     @property
     def is_whole(self) -> bool:
-        return len(self.writers) >= (self.told.get("nnodes") or 1)
+        return len(self.writers) >= self.size
 
     def speaks_beside(self, writer: _Writer) -> bool:
         """Whether the writer speaks for other ranks. Without a name a rank is all of a server."""
@@ -91,9 +100,15 @@ class _Server:
         shared = (mine.keys() | its.keys()) - own
         return (
             not (self.is_whole or other.is_whole or self.nodes & other.nodes)
-            and len(self.writers) + len(other.writers) <= (mine.get("nnodes") or 1)
+            and len(self.writers) + len(other.writers) <= self.size
             and all(mine.get(name) == its.get(name) for name in shared)
         )
+
+
+def _number(arguments: Mapping[str, Any], name: str) -> int | None:
+    """None: it is not there, or no number; a log may say anything."""
+    value = arguments.get(name)
+    return value if isinstance(value, int) else None
 
 
 def servers_in(log: Again) -> tuple[tuple[str, ...], ...]:
