@@ -148,6 +148,26 @@ def test_starts_propose_the_rows_of_the_durations() -> None:
     assert older.without == (("tp4_nospec_r8", "its time counts from the first use of the GPU"),)
 
 
+def test_neither_table_has_rows_of_a_host() -> None:
+    """Its memory is whatever else runs there; its times would be taken for those of an H200."""
+    record = RunRecord.open(RECORDS.parent / "live" / "records" / "tp4-dflash-from-memory")
+    free, times = gpu_rows.gpu_rows([record]), duration_rows.duration_rows([record])
+    assert free.rows == {} and times.rows == ()
+    assert free.without == (
+        (record.name, "it ran on the CPU, whose free memory is the host's, and no figure of a card"),
+    )
+    assert times.without == (
+        (record.name, "live/models/tiny-hybrid-tp on cpu: the table is of Qwen/Qwen3.6-27B on h200"),
+    )
+
+
+def test_weights_that_were_read_take_a_time_of_their_own(tmp_path: Path) -> None:
+    record = changed(tmp_path, "config.yaml", "load-format: dummy", "load-format: auto")
+    assert duration_rows.duration_rows([record]).without == (
+        (record.name, "it read its weights from a disk, which the table leaves out"),
+    )
+
+
 def test_a_lone_start_may_have_compiled_its_kernels() -> None:
     (row,) = duration_rows.duration_rows(opened("h200-tp2_dflash-4")).rows
     assert (row["cold"], row["seconds"]) == (True, 32.3)

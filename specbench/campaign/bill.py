@@ -24,6 +24,7 @@ from ..engines.sglang.given import server_args
 from ..errors import SpecbenchError
 from ..load.workload import steps_of
 from ..paths import DATA, resolve
+from ..reading import duration_rows
 from ..reading.spent import spent
 from ..records.caveats import on_cpu, random_weights
 from ..records.listing import run_folders
@@ -33,8 +34,6 @@ from ..running.subject import predicted
 from ..terms import Verdict
 from ..versions import at_least, version_key
 from .own_time import OwnTime
-
-_KNOWN_MODEL, _KNOWN_GPU = "Qwen/Qwen3.6-27B", "h200"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,8 +253,9 @@ class Clock:
             notes.append(f"no recorded start of {wanted}: {taken}{why}")
         if not random_weights(config):
             notes.append("the recorded starts read no weights from disk: add the time that this machine needs for it")
-        if config.model != _KNOWN_MODEL or config.gpu.name != _KNOWN_GPU:
-            notes.append(f"{config.model} on {config.gpu.name}: taken as {_KNOWN_MODEL} on {_KNOWN_GPU}")
+        if (config.model, config.gpu.name) != (duration_rows.MODEL, duration_rows.GPU):
+            known = f"{duration_rows.MODEL} on {duration_rows.GPU}"
+            notes.append(f"{config.model} on {config.gpu.name}: taken as {known}")
         return float(row["seconds"])
 
 

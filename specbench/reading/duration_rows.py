@@ -15,8 +15,11 @@ from typing import Any
 import yaml
 
 from ..engines.sglang.given import server_args
+from ..records.caveats import random_weights
 from ..records.record import RunRecord
 
+#: What the table is of: a row names neither, and what starts of others take would be taken for theirs.
+MODEL, GPU = "Qwen/Qwen3.6-27B", "h200"
 #: The first start compiled its kernels when it took so many times as long as the one in the middle of the others.
 _LONGER = 1.5
 
@@ -60,9 +63,13 @@ def as_yaml(found: DurationRows) -> str:
 
 
 def _useless(record: RunRecord) -> str | None:
-    status, engine = record.status, record.config.engine
-    if engine.replay is not None or engine.attach is not None:
+    status, config = record.status, record.config
+    if config.engine.replay is not None or config.engine.attach is not None:
         return "no engine was started for it"
+    if (config.model, config.gpu.name) != (MODEL, GPU):
+        return f"{config.model} on {config.gpu.name}: the table is of {MODEL} on {GPU}"
+    if not random_weights(config):
+        return "it read its weights from a disk, which the table leaves out"
     if status.ready_s is None:
         return "it was never ready"
     if "dist_begin" in status.marks and not status.stages:

@@ -87,6 +87,8 @@ def _start(record: RunRecord) -> _Start | str:
     config = record.config
     if config.engine.replay is not None:
         return "a replay"
+    if load_gpu(config.gpu.name).is_host:
+        return "it ran on the CPU, whose free memory is the host's, and no figure of a card"
     if config.parallel.pp_size > 1 or (config.parallel.dp_size > 1 and not config.parallel.enable_dp_attention):
         return "the table is by tensor-parallel ranks of one server, without pipeline stages"
     if any(note.startswith("ANOTHER CARD") for note in record.status.notes):
