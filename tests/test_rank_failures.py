@@ -262,7 +262,7 @@ def test_a_rank_that_never_begins_is_named(tmp_path: Path, lines: list[str]) -> 
     start = until(lines, "Init torch distributed begin", 7, without="TP6] Init")
     (notice,) = [one for one in read(tmp_path, start).findings if one.id == "rank-missing"]
     assert (notice.severity, SEVEN in notice.cause) == ("notice", True)
-    assert all("TP6]" in line.text for line in notice.evidence)
+    assert ["TP6]" in line.text for line in notice.evidence] == [True, False]
     error = "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 7/8 clients joined."
     finding = fatal(read(tmp_path, start, raised(0, error)))
     assert finding.id == "rank-missing"
@@ -270,23 +270,39 @@ def test_a_rank_that_never_begins_is_named(tmp_path: Path, lines: list[str]) -> 
     assert SEVEN in finding.cause
 
 
-def test_a_start_that_hangs_tells_how_far_each_rank_came(tmp_path: Path, recorded: Path, lines: list[str]) -> None:
-    """The record of a start whose time was up: TP6 loads, the others have loaded and wait to size their pools."""
-    folder = tmp_path / "hung"
+def hung(folder: Path, recorded: Path, lines: list[str]) -> Path:
+    """The record of a start that was ended when its time was up."""
     shutil.copytree(recorded, folder)
     for name in ("requests.jsonl.gz", "server_info.json", "server_info_after.json", "log_times.csv.gz"):
         (folder / name).unlink()
     status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
     status |= {"status": "timed_out", "reason": "not ready after 900 s", "ready_s": None}
     (folder / "status.json").write_text(json.dumps(status), encoding="utf-8")
+    (folder / "server.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_a_start_that_hangs_tells_how_far_each_rank_came(tmp_path: Path, recorded: Path, lines: list[str]) -> None:
+    """TP6 loads, the others have loaded and wait to size their pools."""
     start = until(lines, "Load weight end", 7, without="TP6] Load weight end")
-    (folder / "server.log").write_text("\n".join(start) + "\n", encoding="utf-8")
+    folder = hung(tmp_path / "hung", recorded, start)
     finding = fatal(of_path(folder))
     assert finding.id == "timed-out"
     assert re.search(
         r"TP6 is loading weights, TP0 to TP5, TP7 have loaded weights: the others wait for it\.", finding.cause
     )
-    assert [re.search(r"TP\d", line.text)[0] for line in finding.evidence] == ["TP6"]  # type: ignore[index]
+    behind, waits = finding.evidence  # the last line of the one, and of one of the others
+    assert "TP6] " in behind.text and "Load weight end" not in behind.text
+    assert "Load weight end" in waits.text
+
+
+def test_ranks_that_hang_together_are_said_to(tmp_path: Path, recorded: Path, lines: list[str]) -> None:
+    """All eight are in NCCL's init, and their time is up: its own words are what is missing."""
+    folder = hung(tmp_path / "hung", recorded, until(lines, "Init torch distributed begin"))
+    finding = fatal(of_path(folder))
+    assert "All 8 ranks came equally far: each is in the distributed init." in finding.cause
+    assert "TP0] " in finding.evidence[0].text
+    assert finding.remedies[0].set == {"engine.env.NCCL_DEBUG": "INFO"}
 
 
 # ── what the machine lacks ───────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ of plain tensor parallelism those of its tp_size too, which may have said nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..engines.contract import Line
@@ -31,6 +31,7 @@ _IN_INIT = 2
 _MANY = tuple(re.sub(r"^(?:has|is)\b", lambda found: {"has": "have", "is": "are"}[found[0]], step) for step in _STEPS)
 #: More ranks than any server has.
 _MOST_RANKS = 1024
+_MOST_LINES = 4
 _WHOLE = 1 << 16  # bytes of a log that are kept as they came
 
 
@@ -45,11 +46,11 @@ class Waiting:
     words: str  # one sentence; "": one rank
     behind: bool = False  # some have not reached what others have
     communicating: bool = False  # nobody has come further than the distributed init
-    last: tuple[int, ...] = ()  # the last lines of those that are behind
+    last: tuple[int, ...] = ()  # the last lines of those that are behind, and of one that waits
 
     def lines(self, case: Case) -> tuple[Line, ...]:
         found: list[Line] = []
-        for number in self.last[:4]:
+        for number in self.last:
             found += case.line(number) or (case.log.at(number, _texts(case).get(number, "")),)
         return tuple(line for line in found if line.text)
 
@@ -102,13 +103,17 @@ def waiting(reached: Mapping[str, Reached]) -> Waiting:
     communicating = steps[-1] == _IN_INIT
     if len(steps) == 1:
         words = f"All {len(reached)} ranks came equally far: each {_STEPS[steps[0]]}."
-        return Waiting(words=words, communicating=communicating)
+        return Waiting(words=words, communicating=communicating, last=_last(reached.values())[-1:])
     return Waiting(
         behind=True,
         communicating=communicating,
         words=f"{', '.join(parts)}: the others wait for {'it' if len(behind) == 1 else 'those that are behind'}.",
-        last=tuple(one.line for one in behind if one.line is not None),
+        last=(*_last(behind)[:_MOST_LINES], *_last(one for one in reached.values() if one.step == steps[-1])[-1:]),
     )
+
+
+def _last(ranks: Iterable[Reached]) -> tuple[int, ...]:
+    return tuple(sorted(one.line for one in ranks if one.line is not None))
 
 
 def _last_lines(case: Case) -> dict[str, int]:
