@@ -529,3 +529,58 @@ def test_frozen_kv_mtp_has_no_widths_of_its_own() -> None:
         "speculative.eagle_topk",
         "speculative.num_draft_tokens",
     ]
+
+
+# ── trees of drafts over pages ───────────────────────────────────────────────────────────────────────────────────────
+
+PLAIN = {"model": "Qwen/Qwen3-32B", "memory": {"page_size": 16}}
+EAGLE3 = {"algorithm": "EAGLE3", "draft_model_path": "Qwen/Qwen3-8B"}
+TREE = EAGLE3 | {"num_steps": 3, "eagle_topk": 2, "num_draft_tokens": 8}
+NGRAM_PAGED = (
+    "ValueError: speculative_eagle_topk(10) > 1 with page_size(16) > 1 is unstable and produces incorrect results for "
+    "paged attention backends. This combination is only supported for the 'flashinfer' backend."
+)
+TREE_PAGED = (
+    "ValueError: speculative_eagle_topk > 1 with page_size > 1 is unstable and produces incorrect results for paged "
+    "attention backends. This combination is only supported for the 'flashinfer' backend."
+)
+TREE_PAGED_0_5_13 = (
+    "ValueError: speculative_eagle_topk > 1 with page_size > 1 is only supported on ('flashinfer', 'fa3', 'triton'); "
+    "got attention_backend='flashmla'. Use page_size == 1 or one of those backends."
+)
+
+
+def backend(name: str, **args: object) -> dict[str, Any]:
+    return {"args": {"attention-backend": name, **args}}
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        # NGRAM: flashinfer alone (server_args.py:1852 of 0.5.6.post2 to arg_groups/speculative_hook.py:1356 of 0.5.23)
+        (run("0.5.6.post2", {"algorithm": "NGRAM"}, engine=backend("triton"), **PLAIN), NGRAM_PAGED),
+        (run("0.5.12", {"algorithm": "NGRAM"}, engine=backend("fa3"), **PLAIN), NGRAM_PAGED),
+        (run("0.5.23", {"algorithm": "NGRAM"}, engine=backend("triton"), **PLAIN), NGRAM_PAGED),
+        # EAGLE: fa3, too, and triton from 0.5.13 on
+        (run("0.5.12", TREE, engine=backend("triton"), **PLAIN), TREE_PAGED),
+        (run("0.5.13", TREE, engine=backend("flashmla"), **PLAIN), TREE_PAGED_0_5_13),
+    ],
+)
+def test_a_tree_over_pages_runs_with_some_attention_backends(config: RunConfig, error: str) -> None:
+    assert only(config) == ("memory.page_size", error)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        run("0.5.23", {"algorithm": "NGRAM"}, engine=backend("flashinfer"), **PLAIN),
+        run("0.5.23", {"algorithm": "NGRAM"}, engine=backend("triton"), model="Qwen/Qwen3-32B"),
+        run("0.5.16", {"algorithm": "NGRAM"}, engine=backend("triton", speculative_ngram_max_bfs_breadth=1), **PLAIN),
+        run("0.5.16", {"algorithm": "NGRAM"}, **PLAIN),  # which one the engine chooses depends on the card
+        run("0.5.12", TREE, engine=backend("fa3"), **PLAIN),
+        run("0.5.16", TREE, engine=backend("triton"), **PLAIN),
+        run("0.5.12", {**TREE, "eagle_topk": 1, "num_draft_tokens": 4}, engine=backend("triton"), **PLAIN),
+    ],
+)
+def test_a_chain_a_page_of_one_and_a_backend_that_is_not_stated_are_taken(config: RunConfig) -> None:
+    assert check(config) == []

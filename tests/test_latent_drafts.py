@@ -69,6 +69,9 @@ def test_ngram_drafts_a_tree_unless_told_otherwise(name: str, version: str) -> N
     )
     assert key not in refused(name, version, speculative=NGRAM, args={"speculative-ngram-max-bfs-breadth": 1})
     assert not refused(V3, version, speculative=NGRAM) or name == FLASH_NEXT
+    # the backend of sparse latent attention is no choice; another's, when stated, is
+    flashinfer = refused(name, version, speculative=NGRAM, args={"attention-backend": "flashinfer"})
+    assert (key in flashinfer) is (name != FLASH_NEXT)
 
 
 @pytest.mark.parametrize(("name", "version"), [(K2, "0.5.16"), (RING, "0.5.16"), (LING_TINY, "0.5.22")])

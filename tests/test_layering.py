@@ -100,6 +100,14 @@ def test_light_modules_import_nothing_heavy(module):
     assert done.stdout.strip() == "[]"
 
 
+def test_a_prediction_reads_no_log():
+    """The reader of logs is a tenth of the time in which `predict` answers."""
+    code = "import sys, specbench.budget.predict, specbench.diagnose.remedies, specbench.diagnose.remedy_document; "
+    code += "print([name for name in sys.modules if name.startswith('specbench.engines.sglang.logs')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_nvml_is_imported_in_one_place():
     users = {
         str(file.relative_to(PACKAGE)) for _, file in modules() if "import pynvml" in file.read_text(encoding="utf-8")

@@ -21,6 +21,8 @@ from .points import Point
 #: Totals as nvidia-smi shows them, MiB: T4, 4090, L40S, A100-40, H100, RTX PRO 6000, H200, B200, and others between.
 _CARDS = (15360, 24564, 32607, 40960, 46068, 81559, 97887, 143771, 183359, 294912)
 _PLAIN_DRAFTS = ("Qwen/Qwen3-8B", "meta-llama/Meta-Llama-3.1-8B")
+#: Each can read a tree over pages in some releases and algorithms, or not.
+_TREE_BACKENDS = ("flashinfer", "fa3", "triton")
 _TREES = ((3, 2, 8), (4, 4, 16), (5, 8, 64), (2, 3, 4))  # steps, top-k, tokens
 
 #: Model -> releases from and until which its config.json is read otherwise than published, so that no weights fit:
@@ -80,8 +82,12 @@ def _point(draw: st.DrawFn, version: str, models: list[str]) -> Point:
         "memory": _memory(draw, version, model),
     }
     if speculative["algorithm"] in ("NGRAM", "UNO") or speculative.get("eagle_topk", 1) > 1:
-        # a tree on pages runs with some attention backends only, and which one it is depends on the card
-        sections["memory"].pop("page_size", None)
+        # a tree on pages runs with some attention backends only, and which one is chosen depends on the card
+        backend = draw(st.sampled_from((None, *_TREE_BACKENDS)))
+        if backend is None or speculative["algorithm"] == "UNO" or _names_backends(model):
+            sections["memory"].pop("page_size", None)
+        else:
+            sections["engine"]["args"] = {"attention-backend": backend}
     if speculative.get("draft_model_path") in _PLAIN_DRAFTS:
         sections["memory"].pop("context_length", None)  # no longer than the draft's own
     if sections["memory"].get("mamba_radix_cache_strategy") == "extra_buffer_lazy":
@@ -93,6 +99,11 @@ def _point(draw: st.DrawFn, version: str, models: list[str]) -> Point:
     pre = int(card * (1 << 20) * (1 - draw(st.floats(0.004, 0.06))))
     post = int(pre * draw(st.one_of(st.floats(0.02, 0.99), st.floats(0.5, 0.99), st.floats(0.7, 0.99))))
     return Point(sections=sections, card_mib=card, pre_bytes=pre, post_bytes=post)
+
+
+def _names_backends(model: str) -> bool:
+    """Whether the engine takes some attention backends only for the model, whatever it drafts with."""
+    return specs.load_model(model).architecture == "GptOssForCausalLM"
 
 
 def _parallel(draw: st.DrawFn, model: str, algorithm: str) -> dict[str, Any]:

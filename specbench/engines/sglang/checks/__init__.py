@@ -13,7 +13,7 @@ from ....errors import SpecbenchError
 from ....specs import ModelSpec, load_model
 from ..flags import facts_version
 from ..sizing import rule_for
-from . import acceptance, latent, lengths, models, parallelism, rings, speculation, state
+from . import acceptance, latent, lengths, models, parallelism, rings, speculation, state, trees
 from .refusal import Refusal
 
 __all__ = ["Refusal", "check"]
@@ -35,6 +35,7 @@ def check(config: RunConfig, model: ModelSpec | None = None) -> list[Refusal]:
         return found
     draft = _draft(config, target)
     found.extend(models.refusals(config, version, target))
+    found.extend(trees.refusals(config, version, rule, target))
     found.extend(latent.refusals(config, version, rule, target))
     found.extend(parallelism.of_models(config, target, draft))
     found.extend(acceptance.of_models(config, target, draft))

@@ -1,17 +1,15 @@
 """Models of latent and sparse attention: pages and types that are fixed.
 
-In: a configuration and its target. Out: refusals. The non-obvious thing: NGRAM drafts a tree by default, and no tree
-works over the pages that sparse attention fixes. Sources: arg_groups/ (server_args.py up to 0.5.14).
+In: a configuration and its target. Out: refusals. Trees over these pages are refused in `trees`. Sources: arg_groups/
+(server_args.py up to 0.5.14).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .... import speculative
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
-from ....speculative import ngram
 from ....versions import at_least
 from ..families import fixed_page_size, is_sparse_latent
 from ..given import server_args
@@ -21,50 +19,10 @@ from .refusal import Refusal
 
 
 def refusals(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
-    name = speculative.canonical(config.speculative.algorithm)
-    page = fixed_page_size(target, rule)
-    if page is not None and name == "NGRAM":
-        yield from _branches(config, page)
-    elif page is not None and name in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE") and is_sparse_latent(target):
-        yield from _tree(config, version)
     yield from _remote_code(config, version, target)
-    if page is not None:
+    if fixed_page_size(target, rule) is not None:
         yield from _kv_type(config, version, target)
         yield from _strategy(config, version, rule, target)
-
-
-def _branches(config: RunConfig, page: int) -> Iterator[Refusal]:
-    breadth = server_args(config).get("speculative_ngram_max_bfs_breadth", ngram.DEFAULT_BREADTH)
-    if isinstance(breadth, int) and breadth > 1:
-        yield Refusal(
-            key="engine.args.speculative-ngram-max-bfs-breadth",
-            value=breadth,
-            reason=f"a tree does not work over pages of {page} tokens, which sparse attention fixes",
-            allowed="1",
-            engine_error=(
-                f"ValueError: speculative_eagle_topk({breadth}) > 1 with page_size({page}) > 1 is unstable and "
-                "produces incorrect results for paged attention backends. This combination is only supported for the "
-                "'flashinfer' backend."
-            ),
-        )
-
-
-def _tree(config: RunConfig, version: str) -> Iterator[Refusal]:
-    topk = config.speculative.eagle_topk or 1
-    if topk > 1:
-        yield Refusal(
-            key="speculative.eagle_topk",
-            value=topk,
-            reason="a tree does not work over the pages that sparse attention fixes",
-            allowed="1",
-            engine_error=(
-                "ValueError: speculative_eagle_topk > 1 with page_size > 1 is only supported on ('flashinfer', 'fa3', "
-                "'triton'); got attention_backend='dsa'. Use page_size == 1 or one of those backends."
-                if at_least(version, "0.5.13")
-                else "ValueError: speculative_eagle_topk > 1 with page_size > 1 is unstable and produces incorrect "
-                "results for paged attention backends. This combination is only supported for the 'flashinfer' backend."
-            ),
-        )
 
 
 def _remote_code(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
