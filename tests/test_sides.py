@@ -235,6 +235,7 @@ def test_a_rank_alone_in_the_log_is_not_taken_for_the_first(tmp_path: Path) -> N
 def test_cards_that_were_not_sampled_are_told_on_the_page() -> None:
     text = show.four_sides(study(RECORDS / "tp4_dflash_r8")).text
     assert "NVML tells nothing of a rank: the GPU of rank TP1 was not sampled (NVML every 0.5 s, first GPU only" in text
+    assert "in whole MiB); nor is one of TP2, TP3 known." in text
 
 
 def test_the_rank_with_least_free_memory_is_named() -> None:

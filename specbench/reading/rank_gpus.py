@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..engines.sglang.given import server_args
 from ..errors import RecordError
-from ..rank_names import numbers
+from ..rank_names import in_words, numbers
 from ..records.record import RunRecord
 from ..records.types import GpuSample
 
@@ -30,7 +30,7 @@ class Cards:
     """Samples by rank; ranks whose GPU is not known or was not sampled are missing."""
 
     samples: Mapping[str, tuple[GpuSample, ...]]
-    missing: str | None = None  # the reason for the first rank that is missing
+    missing: str | None = None  # the reason for the first rank that is missing, and which others are
 
 
 def cards(record: RunRecord, ranks: Sequence[str]) -> Cards:
@@ -40,15 +40,17 @@ def cards(record: RunRecord, ranks: Sequence[str]) -> Cards:
     except RecordError as damaged:
         return Cards(samples={}, missing=str(damaged).partition("\n")[0].removesuffix("."))
     found: dict[str, tuple[GpuSample, ...]] = {}
-    missing = None
+    missing: dict[str, str] = {}
     for rank in ranks:
         try:
             gpu = gpu_of_rank(record, sorted({sample.gpu for sample in samples}), rank)
         except UnknownError as unknown:
-            missing = missing or str(unknown)
+            missing[rank] = str(unknown)
         else:
             found[rank] = tuple(sample for sample in samples if sample.gpu == gpu)
-    return Cards(samples=found, missing=missing)
+    first, *others = missing or [""]
+    alike = f"; nor is one of {in_words(others)} known" if others else ""
+    return Cards(samples=found, missing=f"{missing[first]}{alike}" if missing else None)
 
 
 def in_use_before(sampled: Cards) -> dict[str, int]:
