@@ -87,7 +87,7 @@ FAILED: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         (),
     ),
     "0.5.16-tp2-rank-killed-loading": (
-        *("crashed", "rank-missing", ("TP1 is loading weights, TP0 has loaded weights: the others wait for it.",)),
+        *("crashed", "rank-missing", ("TP1 is loading weights, TP0 has loaded weights: the other waits for it.",)),
         (),
     ),
     "0.5.16-tp2-rank-late": (

@@ -40,8 +40,7 @@ def run_campaign(
     configuration has a usable engine and its GPUs. `before` is called with what is ahead when all that is well. Where
     some have them, the others fail together, before the first start.
     """
-    watch = progress or (lambda event: None)
-    chosen = choices or Choices()
+    watch, chosen = progress or (lambda event: None), choices or Choices()
     ahead = outlook(campaign, out, chosen)
     root = ahead.root
     to_run = [ahead.placed[standing.config.name] for standing in ahead.to_run]

@@ -33,8 +33,6 @@ _FABRIC = (
     "The cards of a machine with NVSwitch cannot be used before its fabric manager runs, in the driver's very version "
     "(systemctl status nvidia-fabricmanager), or in a container that does not get all of them."
 )
-
-
 #: More than graphs and a full prefill took in any recording: with so much beside the pools it is not they.
 _MUCH_LEFT_BYTES = 8 * GIB
 
@@ -203,14 +201,19 @@ def gpu_missing(case: Case, failure: Failure) -> Fault:
     there = min(numbers, default=0) if all(args.get(key, value) == value for key, value in usual.items()) else 0
     seen = "" if not there else f" The first rank without one is TP{there}: CUDA shows the server {there}."
     wanted = f" A server of tp_size {size} needs {size} cards." if isinstance(size, int) else ""
-    fits = there if there and there & (there - 1) == 0 else 0
     return Fault(
         id="gpu-missing",
         cause=f"There are fewer GPUs than ranks ({failure.text.partition(_LINE)[0]}).{wanted}{seen} {_NOT_THERE}",
-        remedies=()
-        if not fits
-        else sourced(case, {"parallel.tp_size": fits}, f"on the {fits} cards that are there; each holds more"),
+        remedies=_on_fewer(case, there) if there and there & (there - 1) == 0 else (),
     )
+
+
+def _on_fewer(case: Case, cards: int) -> tuple[Remedy, ...]:
+    if cards == 1:
+        note = "on the one card that is there, which then holds all"
+        return sourced(case, {"parallel.tp_size": 1}, note, dropped="--tp-size")
+    note = f"on the {cards} cards that are there, each of which then holds more"
+    return sourced(case, {"parallel.tp_size": cards}, note)
 
 
 def rank_missing(case: Case, failure: Failure) -> Fault:

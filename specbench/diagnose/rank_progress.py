@@ -104,10 +104,11 @@ def waiting(reached: Mapping[str, Reached]) -> Waiting:
     if len(steps) == 1:
         words = f"All {len(reached)} ranks came equally far: each {_STEPS[steps[0]]}."
         return Waiting(words=words, communicating=communicating, last=_last(reached.values())[-1:])
+    wait = "the other waits" if len(reached) - len(behind) == 1 else "the others wait"
     return Waiting(
         behind=True,
         communicating=communicating,
-        words=f"{', '.join(parts)}: the others wait for {'it' if len(behind) == 1 else 'those that are behind'}.",
+        words=f"{', '.join(parts)}: {wait} for {'it' if len(behind) == 1 else 'those that are behind'}.",
         last=(*_last(behind)[:_MOST_LINES], *_last(one for one in reached.values() if one.step == steps[-1])[-1:]),
     )
 
