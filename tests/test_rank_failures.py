@@ -305,6 +305,40 @@ def test_ranks_that_hang_together_are_said_to(tmp_path: Path, recorded: Path, li
     assert finding.remedies[0].set == {"engine.env.NCCL_DEBUG": "INFO"}
 
 
+def test_gloo_waits_without_a_name(tmp_path: Path, lines: list[str]) -> None:
+    """gloo/transport/tcp/unbound_buffer.cc has no rank in its words: those that say it are named, TP3 is not."""
+    serving = lines[: max(place for place, line in enumerate(lines) if "Decode batch" in line) + 1]
+    error = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete"
+    waits = [line for rank in (0, 1, 2, 4, 5, 6, 7) for line in raised(rank, error, LOOP)]
+    finding = fatal(read(tmp_path, serving, waits))
+    assert finding.id == "rank-missing" and "Gloo does not say which" in finding.cause
+    assert "Of 8 ranks TP0 to TP2, TP4 to TP7 say so." in finding.cause
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+        "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: ^lo",
+    ],
+)
+def test_gloo_takes_another_interface(tmp_path: Path, lines: list[str], error: str) -> None:
+    finding = fatal(read(tmp_path, until(lines, "Init torch distributed begin"), raised(0, error)))
+    assert finding.id == "communication-failed" and "GLOO_SOCKET_IFNAME" in finding.cause
+
+
+@pytest.mark.parametrize(
+    "lost", ["Read error [10.0.0.1]:4711: Connection timed out", "Application timeout caused pair closure"]
+)
+def test_gloo_lost_a_rank(tmp_path: Path, lines: list[str], lost: str) -> None:
+    """pair.cc: of a peer that is gone, whose own words are the cause."""
+    error = f"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] {lost}"
+    found = read(
+        tmp_path, until(lines, "Load weight begin"), raised(0, error), raised(5, OOM.format(own="5.61"), LOADING)
+    )
+    assert (fatal(found).id, found.log.failures[0].rank) == ("out-of-memory-start", "TP5")
+
+
 # ── what the machine lacks ───────────────────────────────────────────────────────────────────────────────────────────
 
 LACKS = [

@@ -70,6 +70,12 @@ _LACKS = (
         words="Two ranks were given one card. CUDA_VISIBLE_DEVICES may name it twice, or --base-gpu-id and "
         "--gpu-id-step, or a launcher that starts one server per card, send both there.",
     ),
+    _Lack(
+        says=re.compile(r"connectFullMesh|Unable to find address for"),
+        words="Gloo, by which ranks exchange what is on the host, could not connect them: it takes the interface that "
+        "the host's own name leads to. GLOO_SOCKET_IFNAME names another (one name, no list of NCCL's kind), on every "
+        "node that by which the nodes reach each other (ip route get ADDRESS).",
+    ),
     _Lack(says=re.compile(r"\b802\b|system not yet initialized"), words=_FABRIC),
     _Lack(
         says=re.compile(r"CUDA calloc|out of memory", re.IGNORECASE),
@@ -229,6 +235,15 @@ def rank_missing(case: Case, failure: Failure) -> Fault:
                 f"without a word ({SIGNALS[9]}), or needs {_LOADING_S} s more than the others (a slow disk)."
             ),
             evidence=behind.lines,
+        )
+    if "waited_ms" in failure.values:
+        return Fault(
+            id="rank-missing",
+            cause=(
+                f"A rank was waited for in vain while the ranks exchanged over the host: {said(failure)} Gloo does not "
+                "say which; the one that is silent hangs, was stopped or has ended (its last lines tell)."
+            ),
+            evidence=last_batch(case),
         )
     joined, expected = failure.values.get("joined"), failure.values.get("expected")
     count = "" if joined is None else f" {joined} of {expected} processes came to the start of communication."

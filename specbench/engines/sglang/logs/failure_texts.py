@@ -150,6 +150,11 @@ KNOWN: tuple[tuple[str, str | None, str], ...] = (
     ("communication_failed", None, "[Rank {rank:int}] Watchdog caught collective operation timeout"),
     ("communication_failed", None, "[{*}gloo/{*}Connection closed by peer"),
     ("communication_failed", None, "[{*}gloo/{*}Connection reset by peer"),
+    ("communication_failed", None, "[{*}gloo/{*}Connection timed out"),
+    ("communication_failed", None, "[{*}gloo/{*}Application timeout caused pair closure"),
+    ("communication_failed", None, "Gloo connectFullMesh failed with"),
+    ("communication_failed", None, "[{*}gloo/{*}Unable to find address for: {interface:word}"),
+    (RANK_MISSING, None, "[{*}gloo/{*}Timed out waiting {waited_ms:int}ms for"),
     # of the parents of processes that ended
     ("child_failed", None, "Initialization failed. Please see the error messages above."),
     ("process_died", "load", "Rank {rank:int} scheduler died during initialization (exit code: {exit_code:int})"),

@@ -44,7 +44,8 @@ _NCCL = {
 }
 #: Of a rank whose peer is gone, in NCCL's words and in gloo's.
 _REMOTE = re.compile(
-    r"ncclRemoteError|remote process exited|Connection (?:refused|closed|reset)|Broken pipe|"
+    r"ncclRemoteError|remote process exited|Connection (?:refused|closed|reset|timed out)|Broken pipe|"
+    r"Application timeout|"
     r"socket(?:Poll|Progress|Recv)"
 )
 _GPU_ERROR = re.compile(r"CUDA error: (.{1,120}?)(?= CUDA kernel| Search for|\.? Compile with|\Z)")
