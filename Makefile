@@ -62,7 +62,7 @@ notebooks: $(STAMP) ## the notebooks say what they said: hygiene and nbval
 live: $(STAMP) $(LIVE)/.installed ## a campaign of real SGLang servers on the CPU, tiny model (installs 1.6 GB)
 	$(BIN)/specbench run params/live.yaml
 
-live-test: $(STAMP) $(LIVE)/.installed ## how real servers start, crash, are killed and are gone (10 to 20 minutes)
+live-test: $(STAMP) $(LIVE)/.installed ## how real servers start, crash, are killed and are gone (half an hour)
 	$(BIN)/pytest -m live tests/live -n 0
 
 $(LIVE)/.installed: $(wildcard live/requirements*.txt live/shims/*.* live/shims/*/*.py)
