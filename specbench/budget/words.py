@@ -36,11 +36,11 @@ def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
     if verdict == "capped":
         if case.slot.layers and pools.slots // per_request == pools.requests:
             return (
-                f"{pools.slots} state slots at {per_request} per request serve {pools.requests} of the {asked} "
+                f"{pools.slots:,} state slots at {per_request} per request serve {pools.requests} of the {asked} "
                 f"requests asked ({left})."
             )
         return f"{pools.tokens:,} KV tokens serve {pools.requests} of the {asked} requests asked ({left})."
-    state = f"{pools.slots} state slots, " if case.slot.layers else ""
+    state = f"{pools.slots:,} state slots, " if case.slot.layers else ""
     return f"{state}{pools.tokens:,} KV tokens, {pools.requests:,} running requests ({left})."
 
 
@@ -53,7 +53,7 @@ def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None)
             scratch_too = f" and scratch of {counted(width, 'draft token')}" if width else ""
             return f"No state slot fits: {left}, of which padding{scratch_too} comes first."
         case "state_too_small" | "zero_requests":
-            return f"{pools.slots} state slots are fewer than the {per_request} of one request: {left}{taken}."
+            return f"{pools.slots:,} state slots are fewer than the {per_request} of one request: {left}{taken}."
         case "not_enough_memory" | "no_room":
             return f"Nothing remains for KV tokens: {left}{taken}."
         case "pool_too_short":
@@ -61,7 +61,7 @@ def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None)
                 return f"A context of {counted(case.demand.context_len, 'token')} has no room for any request."
             return f"{counted(pools.tokens or 0, 'KV token')} are too few for any request: {left}{taken}."
         case "window_too_small":
-            return f"{pools.window_tokens} tokens in the sliding-window layers hold no request's window: {left}."
+            return f"{pools.window_tokens:,} tokens in the sliding-window layers hold no request's window: {left}."
         case "window_cap_too_large":
             return f"The sliding-window layers of all asked requests leave nothing for the other layers: {left}."
         case None:

@@ -74,7 +74,7 @@ def idle_slots(case: Case) -> tuple[Finding, ...]:
             id="slots-idle-while-queueing",
             cause=(
                 f"Up to {counted(queued[worst], 'request')} {verb('wait', queued[worst])} while {limit} "
-                f"{verb('run', limit)}, {found.idle} of {found.slots} state slots are idle and the KV pool is "
+                f"{verb('run', limit)}, {found.idle:,} of {found.slots:,} state slots are idle and the KV pool is "
                 f"{share(case.column('token_usage')[worst])} full ({len(found.rows)} of {len(queued)} decode lines): a "
                 f"running request holds {found.held:g} slots{reserved}. By what they hold, the idle ones are "
                 f"{counted(found.more, 'request')} more."

@@ -107,8 +107,8 @@ def _slot_arithmetic(case: Case, got: int, notice: Notice | None) -> str:
         return f"the state pool is the limit (its slots are not logged{half})"
     if not per_request:
         least = ", at least one per request" if case.pools.running_requests is None else ""
-        return f"the state pool is the limit ({slots} slots{least})"
-    return f"the state pool is the limit ({slots} slots // {per_request} per request = {slots // per_request})"
+        return f"the state pool is the limit ({slots:,} slots{least})"
+    return f"the state pool is the limit ({slots:,} slots // {per_request} per request = {slots // per_request:,})"
 
 
 def _whole(notice: Notice | None, name: str) -> int | None:
