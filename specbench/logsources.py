@@ -18,14 +18,20 @@ from .logwraps import named
 Again = Path | BinaryIO
 
 
+def from_the_beginning(log: Again) -> Again:
+    if not isinstance(log, Path):
+        log.seek(0)
+    return log
+
+
 def tells_sources(log: Again) -> bool:
     """Whether anything around the first lines names who wrote them. Reads no further."""
-    return any(wrap.name is not None for wrap in wrapped(_from_the_beginning(log))[0])
+    return any(wrap.name is not None for wrap in wrapped(from_the_beginning(log))[0])
 
 
 def has_several_sources(log: Again) -> bool:
     """Whether what is around the lines names two who wrote them. Reads on until it does."""
-    wraps, chunks = wrapped(_from_the_beginning(log))
+    wraps, chunks = wrapped(from_the_beginning(log))
     tell = [place for place, wrap in enumerate(wraps) if wrap.names is not None]
     if not tell:
         return False
@@ -45,7 +51,7 @@ def lines_by_source(log: Again) -> Iterator[tuple[str | None, bytes]]:
 
     Of a line longer than `logtext.LONGEST_LINE` the beginning.
     """
-    wraps, chunks = wrapped(_from_the_beginning(log))
+    wraps, chunks = wrapped(from_the_beginning(log))
     cut = False
     for chunk in chunks:
         lines = named(chunk, wraps)
@@ -88,9 +94,3 @@ class _Places(Mapping[int, tuple[str | None, int]]):
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-
-def _from_the_beginning(log: Again) -> Again:
-    if not isinstance(log, Path):
-        log.seek(0)
-    return log

@@ -158,6 +158,14 @@ def test_of_a_stream_one_is_read_too(file: Path) -> None:
     assert done.stdout.startswith("capped  standard input, sglang-3  sglang 0.5.16")
 
 
+def test_a_stream_that_names_one_server_is_read_from_its_beginning() -> None:
+    """It was looked at for others."""
+    data = stream(mixed(compose, {"sglang-2": SERVERS["sglang-2"]}, NGINX)).getvalue()
+    done = specbench("diagnose", "-", stdin=data, columns=200)
+    assert done.stdout.startswith("refused  standard input  sglang 0.5.16")
+    assert "1. fatal: Out of GPU memory at the pools" in done.stdout
+
+
 def test_without_a_failure_it_is_the_gravest_finding() -> None:
     """8 of 8 and 1 of 8: nobody failed, one was capped."""
     data = stream(mixed(compose, {name: SERVERS[name] for name in ("sglang-1", "sglang-3")})).getvalue()

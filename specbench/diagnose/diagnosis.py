@@ -23,7 +23,7 @@ from ..judging.reconcile import reconcile
 from ..judging.sides import expected_communication, ranks_of, sides
 from ..lifecycle.ending import STOPPED_ANSWERING
 from ..logclean import on_one_line
-from ..logsources import Again
+from ..logsources import Again, from_the_beginning
 from ..logtext import Pieces
 from ..paths import resolve, short_names
 from ..reading.communication import distributed_init
@@ -75,7 +75,10 @@ def _of_file(log: Again | Pieces, label: str, told: Told | None) -> Diagnosis:
     """Of one server's log; of a log that several servers wrote, one of them (see `shared_log`)."""
     asked = None if told is None else told.server
     one = of_shared(log, label, asked, lambda share, name: of_log(share, name=name, told=told))
-    return of_log(log, name=None if isinstance(log, Path) else label, told=told) if one is None else one
+    if one is not None:
+        return one
+    whole = log if isinstance(log, Pieces) else from_the_beginning(log)
+    return of_log(whole, name=None if isinstance(log, Path) else label, told=told)
 
 
 def of_paths(paths: Sequence[str | Path], *, told: Told | None = None) -> Diagnosis:
