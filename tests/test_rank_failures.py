@@ -254,6 +254,15 @@ def test_all_ranks_wait(tmp_path: Path, lines: list[str]) -> None:
     assert "ended TP0 to TP7. No rank is silent: the operation itself hung" in finding.cause
 
 
+def test_a_paste_that_does_not_tell_its_ranks(tmp_path: Path) -> None:
+    """Of how many ranks is not known, so none of them is called the silent one."""
+    finding = fatal(read(tmp_path, [line for rank in (0, 1, 2, 4) for line in timed_out(rank)]))
+    assert (
+        "torch's watchdog ended ranks 0 to 2 and 4. What they waited for is a rank that does not say so"
+        in finding.cause
+    )
+
+
 SEVEN = "TP6 has not begun to communicate, TP0 to TP5, TP7 are in the distributed init: the others wait for it."
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..engines.contract import Failure, Line
-from ..rank_names import in_words
+from ..rank_names import in_words, numbers_in_words
 from ..units import GIB, format_gib
 from .case import Case
 from .fault import Fault, last_batch, said, sourced, while_serving
@@ -260,8 +260,9 @@ def rank_missing(case: Case, failure: Failure) -> Fault:
 
 def _collective(case: Case, failure: Failure) -> Fault:
     """torch's watchdog speaks in every rank that waits; the one that does not come is silent."""
-    numbers = {one.values.get("rank") for one in case.log.failures if one.kind == failure.kind}
-    waited = {f"TP{number}" for number in numbers if isinstance(number, int)}
+    told = {one.values.get("rank") for one in case.log.failures if one.kind == failure.kind}
+    numbers = {number for number in told if isinstance(number, int)}
+    waited = {f"TP{number}" for number in numbers}
     every = set(named_ranks(case))
     plain = bool(every) and all(re.fullmatch(r"TP\d{1,5}", rank) for rank in every)
     silent = every - waited if plain and waited <= every else set()
@@ -273,6 +274,8 @@ def _collective(case: Case, failure: Failure) -> Fault:
             f"{'it' if len(silent) == 1 else 'them'} (a step that hangs, a process that was stopped or ended), or the "
             "log lacks those lines."
         )
+    elif silent or not plain:
+        which = " What they waited for is a rank that does not say so, or the operation itself hung."
     else:
         which = " No rank is silent: the operation itself hung (a link between cards, the network, NCCL), or they came "
         which += "to different ones."
@@ -281,7 +284,7 @@ def _collective(case: Case, failure: Failure) -> Fault:
         id="rank-missing",
         cause=(
             f"A collective operation ({operation}) was not over after{seconds} {during}: torch's watchdog ended "
-            f"{in_words(waited) if plain else 'the ranks'}.{which}"
+            f"{in_words(waited) if plain else f'ranks {numbers_in_words(numbers)}'}.{which}"
         ),
         remedies=sourced(
             case,
