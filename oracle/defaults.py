@@ -9,9 +9,9 @@ is not written: it is not known.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import operator
-import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -96,7 +96,12 @@ def _value(node: ast.expr, constants: dict[str, Any]) -> Any:
             return ast.literal_eval(node)
 
 
-def main(folder: Path) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="oracle", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("releases", type=Path, metavar="FOLDER", help="of the releases, each in its own: 0.5.23/sglang")
+    folder = parser.parse_args().releases
+    if not folder.is_dir():
+        parser.error(f"{folder}: no such folder.\nGive the one with the releases: `make oracle` installs them.")
     versions = sorted((one.name for one in folder.iterdir() if (one / "sglang").is_dir()), key=version_key)
     found = {version: defaults(folder / version) for version in versions}
     print(_HEAD.format(releases=", ".join(versions)))
@@ -104,4 +109,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -53,7 +53,7 @@ def share_of(ranks: int) -> Share:
     )
 
 
-def _near(logged: Quantity | None, expected: int) -> None:
+def near(logged: Quantity | None, expected: int) -> None:
     assert logged is not None
     assert logged.bytes == pytest.approx(expected, abs=logged.resolution_bytes)
 
@@ -90,16 +90,16 @@ class Recorded:
         for rank in self.ranks(run):
             own = self.pools(run, rank)
             assert (own.state_slots, own.kv_tokens) == (slots, tokens)
-            _near(own.state_ssm, (slots + 1) * share.ssm)
-            _near(own.state_conv, (slots + 1) * share.conv)
-            _near(own.k, (tokens + 1) * share.k)
-            _near(own.v, (tokens + 1) * share.k)
+            near(own.state_ssm, (slots + 1) * share.ssm)
+            near(own.state_conv, (slots + 1) * share.conv)
+            near(own.k, (tokens + 1) * share.k)
+            near(own.v, (tokens + 1) * share.k)
             algorithm, width = config.speculative.algorithm, config.speculative.num_draft_tokens
             if width is None or algorithm == "none":
                 continue
             draft = {"DFLASH": share.k_dflash, "NEXTN": share.k_nextn}[algorithm]
-            _near(self.pools(run, rank, "draft").k, (tokens + 1) * draft)
-            _near(own.scratch_ssm, (requests + 1) * width * share.ssm)
+            near(self.pools(run, rank, "draft").k, (tokens + 1) * draft)
+            near(own.scratch_ssm, (requests + 1) * width * share.ssm)
 
     def holds_what_was_asked(self, runs: set[str]) -> None:
         """Every point of the params file is shipped, with the sections that it asked for."""

@@ -17,7 +17,8 @@ from specbench.diagnose.diagnosis import Diagnosis, of_path
 from specbench.engines.contract import RankPools
 from specbench.params import load_campaign
 from specbench.terms import Limit
-from specbench.units import GIB, Interval, Quantity
+from specbench.units import GIB, Interval
+from tests.recorded_campaign import near, share_of
 
 LOGS = Path(__file__).parent / "logs" / "sglang" / "one_rank"
 
@@ -46,14 +47,6 @@ LOGGED: dict[str, tuple[int, int, int, float, float | None]] = {
     "0.5.16-tp8-no-speculation-8-full-card": (8, 2150, 5_052_800, 6.79, None),
 }
 
-#: Qwen3.6-27B has 48 layers with a state: 48 value heads of 128 × 128 in float32, and the last 3 inputs of a
-#: convolution over 10,240 channels in bfloat16. A rank holds a quarter, or an eighth.
-SSM = {4: 48 * 12 * 128 * 128 * 4, 8: 48 * 6 * 128 * 128 * 4}
-CONV = {4: 48 * 2_560 * 3 * 2, 8: 48 * 1_280 * 3 * 2}
-#: 16 layers with KV, of 4 heads of 256: one a rank, and no less than one with eight. In bfloat16, K alone.
-K_TARGET = {4: 16 * 1 * 256 * 2, 8: 16 * 1 * 256 * 2}
-#: A DFLASH draft: 5 layers of 8 heads of 128. The MTP head: one layer like the target's.
-K_DRAFT = {"dflash": {4: 5 * 2 * 128 * 2, 8: 5 * 1 * 128 * 2}, "nextn": {4: 1 * 256 * 2, 8: 1 * 256 * 2}}
 WIDTH = {"dflash": 16, "nextn": 4}
 
 
@@ -72,11 +65,6 @@ def pools(name: str, role: str = "target") -> RankPools:
     (found,) = [one for one in diagnosed(name).pools.ranks if one.role == role]
     assert found.rank == "TP0"
     return found
-
-
-def near(logged: Quantity | None, expected: int) -> None:
-    assert logged is not None
-    assert logged.bytes == pytest.approx(expected, abs=logged.resolution_bytes)
 
 
 def test_every_log_has_its_row() -> None:
@@ -115,15 +103,18 @@ def test_a_rank_has_its_share_of_the_state_and_one_kv_head(name: str) -> None:
     """One slot more than logged is kept for padding, and one page of one token; scratch of one request more."""
     requests, slots, tokens, _, _ = LOGGED[name]
     ranks, algorithm = shape(name)
-    assert (SSM[4], SSM[8], K_TARGET[4], K_TARGET[8]) == (37_748_736, 18_874_368, 8_192, 8_192)
+    share = share_of(ranks)
+    assert (share.ssm, share.conv, share.k) == {4: (37_748_736, 737_280, 8_192), 8: (18_874_368, 368_640, 8_192)}[ranks]
     own = pools(name)
-    near(own.state_ssm, (slots + 1) * SSM[ranks])
-    near(own.state_conv, (slots + 1) * CONV[ranks])
-    near(own.k, (tokens + 1) * K_TARGET[ranks])
-    near(own.v, (tokens + 1) * K_TARGET[ranks])
+    near(own.state_ssm, (slots + 1) * share.ssm)
+    near(own.state_conv, (slots + 1) * share.conv)
+    near(own.k, (tokens + 1) * share.k)
+    near(own.v, (tokens + 1) * share.k)
     if algorithm in WIDTH:
-        near(pools(name, "draft").k, (tokens + 1) * K_DRAFT[algorithm][ranks])
-        near(own.scratch_ssm, (requests + 1) * WIDTH[algorithm] * SSM[ranks])
+        of_draft = {"dflash": share.k_dflash, "nextn": share.k_nextn}[algorithm]
+        assert of_draft == {"dflash": {4: 2_560, 8: 1_280}, "nextn": {4: 512, 8: 512}}[algorithm][ranks]
+        near(pools(name, "draft").k, (tokens + 1) * of_draft)
+        near(own.scratch_ssm, (requests + 1) * WIDTH[algorithm] * share.ssm)
 
 
 @pytest.mark.parametrize("name", LOGGED)

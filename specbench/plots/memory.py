@@ -103,7 +103,8 @@ def _beside(
         ax.text(high + gap, y, text, va="center", fontsize=7.5, **style)
 
 
-#: CUDA's total is that of the card less what the driver keeps of it: no other card is so near.
+#: CUDA's total is that of the card less what the driver keeps of it, so the smaller one of both;
+#: an emulated card is never the larger one.
 _DRIVERS_GIB = 1.5
 
 
