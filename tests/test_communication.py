@@ -79,6 +79,15 @@ def test_buffers_make_what_a_rank_takes(version: str, ranks: int, expected: list
     assert table.bytes.point == pytest.approx(two - max(expected) * MIB, abs=0.0051 * GIB)
 
 
+@pytest.mark.parametrize(("version", "size"), [("0.5.16", 708 + 288 + 40), ("0.5.12", 708 + 288 + 28)])
+def test_eight_without_trees_are_within_what_is_possible(version: str, size: int) -> None:
+    """1,036 and 1,024 MiB of 139.2855 GiB: 138.27 and 138.29 stay free, on every rank."""
+    table = load_gpu("h200").free_before_load(8, version)
+    assert table.communication is not None
+    assert table.communication.bytes.low <= size * MIB <= table.communication.bytes.high
+    assert table.bytes.low <= 139.2855 * GIB - size * MIB <= table.bytes.high
+
+
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [
