@@ -47,9 +47,9 @@ def seen(folder: Path) -> Diagnosis:
 
 
 def printed(seen: Diagnosis, *, everything: bool = False) -> str:
-    console = Console(width=100, file=io.StringIO())
-    render(seen, console, everything=everything)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    out = io.StringIO()
+    render(seen, Console(width=100, file=out), everything=everything)
+    return out.getvalue()
 
 
 def test_the_pools_are_predicted_from_the_card_with_least(seen: Diagnosis) -> None:

@@ -250,8 +250,8 @@ def _steps(outlook: Outlook) -> tuple[Step, ...]:
 
 def _words_beside(ax: Axes, right: float, row: float, words: str, colour: str) -> Any:
     """By points, not by GiB: pools of a few MiB would have theirs beyond any picture."""
-    place = {"xytext": (1.5, 0), "textcoords": "offset points"}
-    return ax.annotate(words, (right, row), va="center", fontsize=6.5, color=colour, **place)  # type: ignore[arg-type]
+    beside: dict[str, Any] = {"xytext": (1.5, 0), "textcoords": "offset points"}
+    return ax.annotate(words, (right, row), va="center", fontsize=6.5, color=colour, **beside)
 
 
 def _bare(ax: Axes) -> None:
