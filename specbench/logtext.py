@@ -64,9 +64,14 @@ class Block:
     lines_before: int  # newlines in the file before `text`
     limit: int  # what begins at or after this offset belongs to the next block
     _counted: tuple[int, int] = (0, 0)  # up to this offset, so many newlines: no byte is counted twice
+    _clean: bool | None = None  # whether it needs no cleaning; None: not looked at
+    _whole: tuple[Block, int] | None = None  # of a part as it stands there: the block, and where the part begins in it
 
     def line_of(self, offset: int) -> int:
         """The 1-based physical line on which the character at `offset` stands. Cheap when asked from left to right."""
+        if self._whole is not None:
+            block, start = self._whole
+            return block.line_of(start + offset)
         start, newlines = self._counted if self._counted[0] <= offset else (0, 0)
         newlines += self.text.count(b"\n", start, offset)
         self._counted = (offset, newlines)
@@ -77,13 +82,18 @@ class Block:
 
         `start` is 0 or the offset of a newline. Cleaning takes time, and much of a long log need not be looked at.
         """
-        if start == 0 and stop == self.limit and not needs_cleaning(self.text):
-            return self
+        ahead = len(self.text) if stop == self.limit else stop + _AHEAD_BYTES
+        if self._clean is None:
+            self._clean = not needs_cleaning(self.text)
+        if self._clean:
+            whole = start == 0 and stop == self.limit
+            return (
+                self
+                if whole
+                else Block(self.text[start:ahead], self.line_of(start), stop - start, _whole=(self, start))
+            )
         before = self.line_of(start)
-        part = self.text[start:stop]
-        rest = self.text[stop:] if stop == self.limit else self.text[stop : stop + _AHEAD_BYTES]
-        if needs_cleaning(part) or needs_cleaning(rest):
-            part, rest = clean(part), clean(rest)
+        part, rest = clean(self.text[start:stop]), clean(self.text[stop:ahead])
         return Block(part + rest, before, len(part))
 
 
