@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..engines.contract import Failure, Line
 from . import faults_allocation as allocation
 from . import faults_beside as beside
+from . import faults_communication
 from . import faults_crash as crash
 from . import faults_memory as memory
 from . import faults_outside as outside
@@ -50,7 +51,7 @@ _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
     "model_unsupported": outside.model_unsupported,
     "backend_unsupported": outside.backend_unsupported,
     "port_in_use": outside.port,
-    "communication_failed": ranks.communication,
+    "communication_failed": faults_communication.communication,
     "collective_timeout": ranks.rank_missing,
     "rank_missing": ranks.rank_missing,
     "gpu_missing": ranks.gpu_missing,
