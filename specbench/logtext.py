@@ -82,17 +82,14 @@ class Block:
 
         `start` is 0 or the offset of a newline. Cleaning takes time, and much of a long log need not be looked at.
         """
-        ahead = len(self.text) if stop == self.limit else stop + _AHEAD_BYTES
         if self._clean is None:
             self._clean = not needs_cleaning(self.text)
-        if self._clean:
-            whole = start == 0 and stop == self.limit
-            return (
-                self
-                if whole
-                else Block(self.text[start:ahead], self.line_of(start), stop - start, _whole=(self, start))
-            )
+        if self._clean and start == 0 and stop == self.limit:
+            return self
+        ahead = len(self.text) if stop == self.limit else stop + _AHEAD_BYTES
         before = self.line_of(start)
+        if self._clean:
+            return Block(self.text[start:ahead], before, stop - start, _whole=(self, start))
         part, rest = clean(self.text[start:stop]), clean(self.text[stop:ahead])
         return Block(part + rest, before, len(part))
 
