@@ -97,7 +97,9 @@ def _value(node: ast.expr, constants: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="oracle", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m oracle.defaults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("releases", type=Path, metavar="FOLDER", help="of the releases, each in its own: 0.5.23/sglang")
     folder = parser.parse_args().releases
     if not folder.is_dir():

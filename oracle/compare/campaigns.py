@@ -55,7 +55,9 @@ def answers(runs: Iterable[RunConfig], venv: Path) -> Iterator[Answer]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="oracle", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m oracle.compare.campaigns", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("campaigns", nargs="+", type=Path, metavar="PARAMS")
     parser.add_argument("--venv", type=Path, default=HERE / ".venv", help="where `make oracle` installed the engines")
     parser.add_argument("--store", action="store_true", help="keep the answers for CI (tests/oracle/campaigns)")

@@ -66,8 +66,8 @@ _LACKS = (
     _Lack(
         says=re.compile(r"connectFullMesh|Unable to find address for"),
         words="Gloo, by which ranks exchange what is on the host, could not connect them: it takes the interface that "
-        "the host's own name leads to. GLOO_SOCKET_IFNAME names another (one name, no list of NCCL's kind), on every "
-        "node that by which the nodes reach each other (ip route get ADDRESS).",
+        "the host's own name leads to. GLOO_SOCKET_IFNAME names others, on every node that by which the nodes reach "
+        "each other (ip route get ADDRESS): whole names with commas between, not NCCL's ^lo or beginnings of names.",
     ),
     _Lack(says=NO_FABRIC, words=FABRIC),
     _Lack(
