@@ -189,6 +189,10 @@ def test_the_command(tmp_path: Path) -> None:
     failed = CliRunner().invoke(app, [*again[:3], str(tmp_path / "third"), *again[4:]])
     assert "one.yaml: is there already.\nMove it away" in str(failed.exception)
     assert not (tmp_path / "third").exists()
+    (tmp_path / "a_file").touch()
+    failed = CliRunner().invoke(app, [*again[:3], str(tmp_path / "third"), "--replays", str(tmp_path / "a_file")])
+    assert str(failed.exception).startswith(f"{tmp_path / 'a_file'}: ")
+    assert not (tmp_path / "third").exists()
     (tmp_path / "none").mkdir()
     for options, words in (
         (["--prefix", "x"], "--prefix, --rename and --replays are for such"),

@@ -50,7 +50,7 @@ def import_records(
     from ..errors import ConfigError
     from ..importing.adopting import adopt_all, record_folders
     from ..importing.recording import import_all, load_facts
-    from ..importing.replaying import refuse_existing, write_replays
+    from ..importing.replaying import make_room, write_replays
     from ..paths import resolve
     from ..records.record import RunRecord
 
@@ -59,7 +59,7 @@ def import_records(
     runs = record_folders(source)
     if runs:
         if replays is not None:
-            refuse_existing((f"{prefix}{RunRecord.open(run).name}" for run in runs), replays)
+            make_room((f"{prefix}{RunRecord.open(run).name}" for run in runs), replays)
         reworded, corrected = ({}, {}) if known is None else (known.reworded, known.corrected)
         records = adopt_all(
             source, out, prefix=prefix, renamed=renames(rename or ()), reworded=reworded, corrected=corrected

@@ -18,7 +18,7 @@ from ..errors import RecordError
 from ..gpus import load_gpu
 from ..paths import workbook_root
 from ..reading.pools import report
-from ..records.record import RunRecord
+from ..records.record import RunRecord, make_folder
 from ..running.recorded import without_places
 from ..units import counted
 
@@ -38,16 +38,16 @@ _Dumper.add_representer(
 )
 
 
-def refuse_existing(names: Iterable[str], folder: Path) -> None:
-    """RecordError when one of the files is there already: before anything is imported."""
+def make_room(names: Iterable[str], folder: Path) -> None:
+    """Before anything is imported. RecordError: the folder cannot be made, or one of the files is there already."""
+    make_folder(folder)
     for file in (_file(folder, name) for name in names):
         if file.exists():
             raise RecordError(f"{file}: is there already.\nMove it away, or name another folder (--replays).")
 
 
 def write_replays(records: Iterable[RunRecord], folder: Path) -> None:
-    """`<folder>/<name>.yaml` for each."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """`<folder>/<name>.yaml` for each, in a folder that is there."""
     for record in records:
         _file(folder, record.name).write_text(replay_text(record), encoding="utf-8")
 
