@@ -18,7 +18,7 @@ from ..errors import RecordError
 from ..gpus import load_gpu
 from ..paths import workbook_root
 from ..reading.pools import report
-from ..records.record import RunRecord, make_folder
+from ..records.record import RunRecord
 from ..running.recorded import without_places
 from ..units import counted
 
@@ -40,7 +40,12 @@ _Dumper.add_representer(
 
 def make_room(names: Iterable[str], folder: Path) -> None:
     """Before anything is imported. RecordError: the folder cannot be made, or one of the files is there already."""
-    make_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(
+            f"{folder}: params files cannot be written there: {error.strerror}.\nName another folder (--replays)."
+        ) from None
     for file in (_file(folder, name) for name in names):
         if file.exists():
             raise RecordError(f"{file}: is there already.\nMove it away, or name another folder (--replays).")
