@@ -133,6 +133,14 @@ def test_a_start_that_tells_nothing_of_its_card_is_left_out(
     assert gpu_rows.as_yaml(found).startswith(f"# {name}: no row: {reason}")
 
 
+def test_of_a_card_whose_idle_memory_is_not_known_the_row_says_so(tmp_path: Path) -> None:
+    (row,) = gpu_rows.gpu_rows([changed(tmp_path, "config.yaml", "name: h200", "name: h100")]).rows["h100"][4]
+    assert row["source"] == (
+        "measured: 1 start logs 137.99 on the smallest rank (138.22 on the largest); what an idle one has is not known "
+        "(idle_free_mib), so other programs may have held some of it"
+    )
+
+
 def test_starts_propose_the_rows_of_the_durations() -> None:
     """Of one GPU no start was long for its kernels; of two the first of each version was. An older recording of a first
     start of 0.5.16 on two took longer, and stays."""

@@ -70,7 +70,7 @@ def gpu_rows(records: Iterable[RunRecord], damaged: Iterable[tuple[str, str]] = 
         groups.setdefault(key, []).append(found)
     rows: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
     for card, ranks, version in sorted(groups, key=lambda key: version_key(key[2]), reverse=True):
-        rows.setdefault(card, {}).setdefault(ranks, []).append(_row(ranks, version, groups[card, ranks, version]))
+        rows.setdefault(card, {}).setdefault(ranks, []).append(_row(card, ranks, version, groups[card, ranks, version]))
     return GpuRows(
         rows={card: dict(sorted(by_ranks.items())) for card, by_ranks in sorted(rows.items())}, without=tuple(without)
     )
@@ -117,7 +117,7 @@ def _start(record: RunRecord) -> _Start | str:
 
 
 def _held(record: RunRecord, sampled: Cards) -> int:
-    """Bytes of the fullest card that others held; 0: none, or nothing is known of the idle card."""
+    """Bytes of the fullest card that others held; 0: none, or nothing is known of the idle card (`_idle_words`)."""
     card = load_gpu(record.config.gpu.name)
     before = [sample.free_bytes for samples in sampled.samples.values() for sample in samples[:1]]
     return in_use(card, min(before)) if before else 0
@@ -136,9 +136,11 @@ def _variable(record: RunRecord) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _row(ranks: int, version: str, starts: Sequence[_Start]) -> dict[str, Any]:
+def _row(card: str, ranks: int, version: str, starts: Sequence[_Start]) -> dict[str, Any]:
     least = [start.free[start.least] for start in starts]
-    row: dict[str, Any] = {"versions": [version]} | _interval(least, least) | {"source": _free_words(ranks, starts)}
+    row: dict[str, Any] = (
+        {"versions": [version]} | _interval(least, least) | {"source": _free_words(ranks, starts) + _idle_words(card)}
+    )
     known = [start for start in starts if start.taken]
     if known:
         points = [start.taken[start.least] for start in known]
@@ -166,6 +168,12 @@ def _free_words(ranks: int, starts: Sequence[_Start]) -> str:
     if seen:
         text += f"; NVML shows {_range([size.point for size in seen])} when the solver read{_of(seen, starts)}"
     return text
+
+
+def _idle_words(card: str) -> str:
+    if load_gpu(card).idle_free_bytes is not None:
+        return ""
+    return "; what an idle one has is not known (idle_free_mib), so other programs may have held some of it"
 
 
 def _taken_words(ranks: int, starts: Sequence[_Start]) -> str:
