@@ -46,6 +46,8 @@ FindingId = Literal[
     "ended-by-signal",
     "ended-silently",
     "stopped-answering",
+    "known-fault-ahead",
+    "out-of-memory-ahead",
     # requests
     "context-overflow",
     "pool-overflow",
@@ -243,6 +245,18 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
         "It stopped answering",
         "Its processes went on without an answer until they were ended, and its log names no error.",
         "fatal",
+    ),
+    "known-fault-ahead": Kind(
+        "A known fault lies ahead",
+        "It has not happened in this log: a fault of this engine version, known from recordings or its source, ends a "
+        "server with these settings.",
+        "costly",
+    ),
+    "out-of-memory-ahead": Kind(
+        "Memory may not suffice for a full prefill",
+        "It has not happened in this log: what graphs left beside the pools is less than a full prefill is estimated "
+        "to take.",
+        "notice",
     ),
     "context-overflow": Kind(
         "Requests longer than the context",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..engines.contract import Failure
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.given import spelled
-from ..engines.sglang.verify_mask import AVOIDED_BY, KNOWN_IN, MENDED_IN, full_mask
+from ..engines.sglang.verify_mask import AVOIDED_BY, KNOWN_IN, MENDED_IN, FullMask, full_mask
 from .case import Case
 from .finding import Remedy
 
@@ -37,8 +37,10 @@ class KnownFault:
 
 def known_fault(case: Case, failure: Failure) -> KnownFault | None:
     mask = full_mask(failure, case.log.server_args or {}, case.pools.context_len)
-    if mask is None:
-        return None
+    return None if mask is None else of_mask(case, mask)
+
+
+def of_mask(case: Case, mask: FullMask) -> KnownFault:
     requests, draft = mask.requests, mask.draft_tokens
     return KnownFault(
         cause=(

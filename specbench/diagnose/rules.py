@@ -11,6 +11,7 @@ from collections.abc import Callable
 from .case import Case
 from .finding import Finding, by_cost
 from .rules_acceptance import decays, hardly_accepted
+from .rules_ahead import fault_ahead, memory_ahead
 from .rules_benchmark import bench_queued
 from .rules_card import graphs_above_estimate, negative_figures
 from .rules_idle_slots import idle_slots
@@ -36,6 +37,8 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     cut_by_pool,
     requests_failed,
     noticed,
+    fault_ahead,
+    memory_ahead,
     capped,
     context_beside_requests,
     token_limit,
