@@ -136,8 +136,8 @@ def test_a_start_that_tells_nothing_of_its_card_is_left_out(
 def test_of_a_card_whose_idle_memory_is_not_known_the_row_says_so(tmp_path: Path) -> None:
     (row,) = gpu_rows.gpu_rows([changed(tmp_path, "config.yaml", "name: h200", "name: h100")]).rows["h100"][4]
     assert row["source"] == (
-        "measured: 1 start logs 137.99 on the smallest rank (138.22 on the largest); what an idle one has is not known "
-        "(idle_free_mib), so other programs may have held some of it"
+        "measured: 1 start logs 137.99 on the smallest rank (138.22 on the largest); what an idle card has free is "
+        "not known (idle_free_mib): other programs may have held some of it"
     )
 
 

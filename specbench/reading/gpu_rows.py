@@ -173,7 +173,7 @@ def _free_words(ranks: int, starts: Sequence[_Start]) -> str:
 def _idle_words(card: str) -> str:
     if load_gpu(card).idle_free_bytes is not None:
         return ""
-    return "; what an idle one has is not known (idle_free_mib), so other programs may have held some of it"
+    return "; what an idle card has free is not known (idle_free_mib): other programs may have held some of it"
 
 
 def _taken_words(ranks: int, starts: Sequence[_Start]) -> str:
