@@ -41,6 +41,7 @@ from .configuration.secret_names import refuse_secrets
 from .configuration.yamltext import parse_value, read_mapping
 from .engines import check, key_of_flag, reject_keyed
 from .errors import ConfigError
+from .gpus import gpu_by_usual_name
 from .paths import resolve
 
 Overrides = Sequence[str]
@@ -347,6 +348,7 @@ def _build(data: Mapping[str, Any], where: str) -> RunConfig:
     _reject_unknown(data, SECTIONS, where, "")
     # A section that is present but empty ("memory:") is an empty section, not a wrong one.
     filled = {key: {} if value is None and key not in ("name", "model") else value for key, value in data.items()}
+    filled |= {"gpu": _cards(filled["gpu"])} if isinstance(filled.get("gpu"), dict) else {}
     try:
         config = RunConfig.model_validate(filled)
     except ValidationError as error:
@@ -361,6 +363,17 @@ def _build(data: Mapping[str, Any], where: str) -> RunConfig:
                 f"Allowed: {refusal.allowed}. ({refusal.if_allowed}.)"
             )
     return config
+
+
+def _cards(section: dict[str, Any]) -> dict[str, Any]:
+    """Cards by their usual names, as everywhere else: '5090', which YAML reads as a number, is rtx-5090."""
+
+    def row(value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        return gpu_by_usual_name(value) if isinstance(value, str) else value
+
+    return {key: row(value) if key in ("name", "emulate") else value for key, value in section.items()}
 
 
 def _reject_unknown(data: Mapping[str, Any], allowed: Sequence[str], where: str, section: str) -> None:

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench.errors import ConfigError
-from specbench.params import dump_run, load_campaign, load_run, load_sections
+from specbench.gpus import load_gpu
+from specbench.params import build_run, dump_run, load_campaign, load_run, load_sections
 
 RUN = """\
 name: x
@@ -198,7 +200,8 @@ def test_messages_have_two_lines(write, added, first, second):
             '"0.5.16"',
             "0.5",
             "x.yaml: engine.version: got 0.5 (a number); expected text.",
-            'YAML reads it as a number: put it in quotes, "0.5".',
+            # pasted into a shell as it stands: the shell takes the outer quotes off, YAML the inner ones
+            """YAML reads it as a number: put it in quotes, "0.5" (--set 'engine.version="0.5"').""",
         ),
         (
             "name: x",
@@ -612,3 +615,23 @@ def test_a_point_cannot_drop_what_is_set_for_all(write, common: str, point: str,
     with pytest.raises(ConfigError, match="is given as a whole, and '" + key.replace(".", r"\.")) as raised:
         load_campaign(campaign)
     assert len(str(raised.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("usual", "row"),
+    [("5090", "rtx-5090"), ("4090", "rtx-4090"), ("RTX PRO 6000", "rtx-pro-6000"), ("H100", "h100"), ("h200", "h200")],
+)
+def test_a_card_has_its_usual_name_in_a_params_file_too(write, usual: str, row: str) -> None:
+    """YAML reads 5090 as a number, and a shell takes quotes off: both are the card's name."""
+    assert load_run(write(RUN.replace("{name: h200}", f"{{name: {usual}}}"))).gpu.name == row
+    over = load_run(write(RUN), [f"gpu.name={usual}", f"gpu.emulate={usual}"]).gpu
+    assert (over.name, over.emulate) == (row, row)
+    loaded = yaml.safe_load(RUN) | {"gpu": {"name": usual}}
+    assert build_run(loaded).gpu.name == load_sections(**loaded).gpu.name == row
+
+
+def test_a_card_whose_usual_name_is_of_several_is_told_not_guessed(write) -> None:
+    config = load_run(write(RUN), ["gpu.name=6000"])
+    assert config.gpu.name == "6000"
+    with pytest.raises(ConfigError, match=r"'6000' is not in the GPU table\. Did you mean 'rtx-pro-6000' or 'a6000'"):
+        load_gpu(config.gpu.name)

@@ -119,8 +119,8 @@ def test_communication_that_was_not_measured_is_said_so_and_null() -> None:
     text = " ".join(predict(STORY / "tp4-8.yaml").stdout.split())  # of an RTX PRO 6000
     assert (
         "communication: what the distributed init takes before that was not measured on 4 × RTX PRO 6000; on 4 × H200 "
-        "it was 1.28 GiB per card (0.5.12). The free memory before loading is inferred: as one GPU, less 0.5 to 1.0 "
-        "GiB for NCCL."
+        "it was 1.28 GiB per card (0.5.12). The free memory before loading is inferred: as one GPU, less up to 1.0 "
+        "GiB, likely 0.7, for NCCL: PCIe has 2 to 8 channels, NVLink 24."
     ) in text
     newer = " ".join(predict(STORY / "tp4-8.yaml", *ON_TWO_H200, "--set", "gpu.name=rtx-pro-6000").stdout.split())
     assert "not measured on 2 × RTX PRO 6000; on 2 × H200 it was 1.07 GiB per card (0.5.16). The free memory" in newer

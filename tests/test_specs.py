@@ -492,6 +492,17 @@ def test_what_is_gone_of_a_card_that_was_not_measured() -> None:
     assert [round(size / GIB, 2) for size in (two.low, two.point, two.high)] == [76.79, 77.89, 78.75]
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_several_rtx_pro_6000_are_as_one_less_what_nccl_takes(ranks: int) -> None:
+    """Low 94.0 - 1.0, likely 94.24285 - 0.7 = 93.54 in tenths, high 94.8: it may be as one GPU. 0.7 GiB is the middle
+    of 614 + 24 to 192 + 24 MiB, 638 to 830 MiB: 0.62 to 0.81 GiB."""
+    row = load_gpu("rtx-pro-6000").free_before_load(ranks, "0.5.16")
+    assert [round(size / GIB, 2) for size in (row.bytes.low, row.bytes.point, row.bytes.high)] == [93.0, 93.5, 94.8]
+    assert "less up to 1.0 GiB, likely 0.7, for NCCL" in row.source and len(row.source) < 120
+    # what is gone of the eight smaller cards of that kind that were logged, 32,623 MiB - 30.83 GiB = 1.03 GiB: within
+    assert load_gpu("rtx-pro-6000").total_bytes - row.bytes.high < 32_623 * MIB - 30.83 * GIB
+
+
 def test_a_host_is_no_card_and_its_total_is_unknown() -> None:
     host = load_gpu("cpu")
     assert host.is_host and host.card_bytes is None

@@ -124,7 +124,7 @@ def _why_no_address(url: str) -> str | None:
 
 
 class GpuSection(Section):
-    name: Text = Field(description="a row of data/gpus.yaml, e.g. h200")
+    name: Text = Field(description="a row of data/gpus.yaml, e.g. h200, or its usual name: 5090, RTX PRO 6000")
     count: Count = Field(1, description="the number of GPUs that the server may use")
     emulate: Text | None = Field(
         None,

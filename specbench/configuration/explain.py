@@ -137,7 +137,7 @@ def _trap(value: Any, kind: str, keys: Sequence[str]) -> str | None:
     if isinstance(value, (datetime.date, datetime.datetime)):
         return f"YAML reads {value} as a date: put it in quotes"
     if isinstance(value, (int, float)) and kind.startswith("string"):
-        return f'YAML reads it as a number: put it in quotes, "{value}"'
+        return f"""YAML reads it as a number: put it in quotes, "{value}" (--set '{".".join(keys)}="{value}"')"""
     return None
 
 
