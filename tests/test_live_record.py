@@ -5,14 +5,17 @@ The shipped recordings end at 0.5.16; this is the newest version's own log, HTTP
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from specbench.budget.predict import predict
 from specbench.campaign.bill import bill
+from specbench.cli.pools_text import pools_text
 from specbench.configuration.config import RunConfig
 from specbench.diagnose import diagnosis
 from specbench.engines.sglang import logs
@@ -210,3 +213,14 @@ def test_nothing_is_said_of_nvml_where_no_gpu_was_used(tmp_path: Path) -> None:
     found = diagnosis.of_record(RunRecord.open(folder))
     assert found.origin == "measured" and "measured" in found.budgets
     assert not [text for text in found.assumptions if "NVML" in text]
+
+
+@pytest.mark.parametrize("name", ["tp4-dflash-from-memory", "tp8-dflash-8"])
+def test_ranks_that_got_the_same_are_one_column_that_fits_a_terminal(name: str) -> None:
+    """Their weights differ by 0.01 GiB, as what else took of the host's memory meanwhile is in them."""
+    out = io.StringIO()
+    console = Console(width=80, file=out)
+    console.print(pools_text(diagnosis.of_record(RunRecord.open(RECORDS / name))))
+    table = out.getvalue()
+    assert "…" not in table and table.count("TP0 to TP3" if name.startswith("tp4") else "TP0 to TP7") == 2
+    assert {"0.01 to 0.02", "0.00 to 0.02"} & {" ".join(row.split()[1:4]) for row in table.split("\n")}

@@ -339,11 +339,12 @@ def test_what_communication_took_is_shown() -> None:
     assert row["predicted_from"] == "GPU table" and row["nvml"] is None
     console = Console(width=120, file=io.StringIO())
     render(seen, console, everything=True)
-    lines = [line for line in console.file.getvalue().splitlines() if line.strip().startswith("communication")]
-    printed = lines[-1]  # after the ledgers of the ranks
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    last = max(place for place, line in enumerate(lines) if line[:1] == ["communication"])  # after the ledger
     assert "pools per rank, in GiB (2^30 B) or counts (recorded)" in " ".join(console.file.getvalue().split())
     assert "123 slots and 2,347,000 tokens are those of the server, not to be multiplied" in console.file.getvalue()
-    assert printed.split() == ["communication", "1.06", "(TP3)", "to", "1.30", "(TP1,", "TP2)", "·"]
+    assert lines[last] == ["communication", "1.06", "(TP3)", "·"]
+    assert lines[last + 1] == ["to", "1.30", "(TP1,", "TP2)"]
 
 
 def test_contradictions_of_the_engine_are_told() -> None:
