@@ -95,7 +95,11 @@ FAILED: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         (),
     ),
     "0.5.16-tp2-rank-stopped": (
-        *("crashed", "watchdog-timeout", ("did not finish a step for 12 s while serving", "Of 2 ranks TP0 says so.")),
+        *(
+            "crashed",
+            "watchdog-timeout",
+            ("did not finish a step for 12 s while serving", "Of 2 ranks TP0 says so."),
+        ),
         ("--watchdog-timeout 36",),
     ),
     "0.5.16-tp2-card-missing": (

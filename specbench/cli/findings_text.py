@@ -65,7 +65,10 @@ def _evidence(evidence: Sequence[Line], *, everything: bool) -> Table:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for line in evidence:
-        grid.add_row(line.where, Text(line.text if everything else shortened(line.text)))
+        grid.add_row(
+            line.where,
+            Text((f"({line.about}) " if line.about else "") + (line.text if everything else shortened(line.text))),
+        )
     return grid
 
 

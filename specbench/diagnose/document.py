@@ -196,5 +196,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _lines(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """`file` is there when the log was read from several."""
-    return [{"line": line.line, "text": line.text} | ({"file": line.file} if line.file else {}) for line in lines]
+    """`file` is there when the log was read from several, `about` where the text does not say what the line is."""
+    return [
+        {"line": line.line, "text": line.text}
+        | ({"file": line.file} if line.file else {})
+        | ({"about": line.about} if line.about else {})
+        for line in lines
+    ]

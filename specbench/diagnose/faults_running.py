@@ -15,6 +15,7 @@ from .case import Case
 from .engine_fault import TO_REPORT
 from .fault import Fault, flags_version, last_batch, said, sourced
 from .finding import Remedy
+from .hangs import OFTEN, silent_ranks, stacks
 from .trying import Change, Goal
 
 #: SGLANG_INIT_NEW_TOKEN_RATIO: the share of max_new_tokens that admission expects (managers/scheduler.py).
@@ -184,9 +185,7 @@ def watchdog(case: Case, failure: Failure) -> Fault:
         id="watchdog-timeout",
         cause=(
             f"The {name} did not finish a step{waited} while {phase}, and its watchdog ended the server. "
-            f"{_when(case)}What "
-            "hung stands in the stacks that are dumped above this line (py-spy): most often a collective operation in "
-            "which another rank is missing, a kernel that is compiled, or a very long prefill."
+            f"{_when(case)}{stacks(case)} Most often it is {OFTEN}.{silent_ranks(case)}"
         ),
         remedies=sourced(
             case,

@@ -25,7 +25,7 @@ Concerns = Literal["engine", "perhaps engine", "specbench", "nobody"]
 
 _ENGINES = {"sglang": "SGLang (https://github.com/sgl-project/sglang/issues)"}
 #: Ends of a server that no configuration should be able to bring about.
-_OF_ENGINE = ("crashed-serving", "crashed-start", "memory-leak", "watchdog-timeout")
+_OF_ENGINE = ("crashed-serving", "crashed-start", "memory-leak")
 #: The engine should have refused, waited or said more; a configuration avoids it all the same.
 _PERHAPS = (
     *("kv-pool-exhausted", "state-slots-exhausted", "request-slots-exhausted", "graph-capture-failed"),
@@ -33,6 +33,12 @@ _PERHAPS = (
 )
 #: A cause says it itself where it is known: faults_crash.py, faults_running.py, rules_unwell.py.
 _ENGINES_OWN = re.compile(r"\b(?:is|: )a fault of the engine\b|a fault of the engine, to be reported")
+#: Nothing in a log tells a hang of the engine from a process or a card that stood still.
+_HUNG = (
+    "perhaps a fault of the engine. A process that was stopped (kill -STOP, a frozen container), a card that is stuck "
+    "(dmesg names Xid errors) or a step that is only slow is as likely: worth a report, with the stacks, where it is "
+    "none of these."
+)
 _KNOWN = re.compile(r"\AA fault of the engine: .{1,2000}Known in ", re.DOTALL)
 _LIMITS: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
 #: Not worth a line: the engine's arguments are about four hundred, most of them off, or as in every server.
@@ -72,6 +78,8 @@ def _concerns(diagnosis: Diagnosis) -> tuple[Concerns, str]:
         return "nobody", f"{main.id}: a known fault of the engine; its cause names the versions that have it."
     if main is not None and (main.id in _OF_ENGINE or _ENGINES_OWN.search(main.cause)):
         return "engine", f"{main.id}: a fault of the engine, to be reported with the lines below."
+    if main is not None and main.id == "watchdog-timeout":
+        return "perhaps engine", f"{main.id}: {_HUNG}"
     if main is not None and main.id in _PERHAPS:
         fix = " A change of the configuration that avoids it is known." if main.remedies else ""
         return "perhaps engine", f"{main.id}: worth a report where it persists with another configuration.{fix}"
@@ -266,7 +274,7 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _told(finding: Finding) -> Iterator[str]:
-    return (f"{line.where}: {line.text}" for line in finding.evidence)
+    return (f"{line.where}: {line.labelled}" for line in finding.evidence)
 
 
 def _whose(failure: Failure, diagnosis: Diagnosis) -> str:

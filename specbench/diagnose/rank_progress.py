@@ -7,8 +7,8 @@ of plain tensor parallelism those of its tp_size too, which may have said nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from ..engines.contract import Line
 from ..logtext import as_text
@@ -46,12 +46,15 @@ class Waiting:
     words: str  # one sentence; "": one rank
     behind: bool = False  # some have not reached what others have
     communicating: bool = False  # nobody has come further than the distributed init
-    last: tuple[int, ...] = ()  # the last lines of those that are behind, and of one that waits
+    #: Line -> rank: the last lines of those that are behind, and of one that waits
+    last: Mapping[int, str] = field(default_factory=dict)
 
     def lines(self, case: Case) -> tuple[Line, ...]:
+        """As evidence, each with whose last line it is: by itself it may say nothing of what happened."""
         found: list[Line] = []
-        for number in self.last:
-            found += case.line(number) or (case.log.at(number, _texts(case).get(number, "")),)
+        for number, rank in self.last.items():
+            lines = case.line(number) or (case.log.at(number, _texts(case).get(number, "")),)
+            found += [replace(line, about=f"the last line of {rank}") for line in lines]
         return tuple(line for line in found if line.text)
 
 
@@ -99,22 +102,24 @@ def waiting(reached: Mapping[str, Reached]) -> Waiting:
     for step in steps:
         ranks = [rank for rank, one in reached.items() if one.step == step]
         parts.append(f"{in_words(ranks)} {(_STEPS if len(ranks) == 1 else _MANY)[step]}")
-    behind = [one for one in reached.values() if one.step == steps[0]]
+    behind = {rank: one for rank, one in reached.items() if one.step == steps[0]}
     communicating = steps[-1] == _IN_INIT
     if len(steps) == 1:
         words = f"All {len(reached)} ranks came equally far: each {_STEPS[steps[0]]}."
-        return Waiting(words=words, communicating=communicating, last=_last(reached.values())[-1:])
+        return Waiting(words=words, communicating=communicating, last=dict(_last(reached)[-1:]))
+    ahead = [rank for rank, one in reached.items() if one.step == steps[-1]]
     wait = "the other waits" if len(reached) - len(behind) == 1 else "the others wait"
     return Waiting(
         behind=True,
         communicating=communicating,
         words=f"{', '.join(parts)}: {wait} for {'it' if len(behind) == 1 else 'those that are behind'}.",
-        last=(*_last(behind)[:_MOST_LINES], *_last(one for one in reached.values() if one.step == steps[-1])[-1:]),
+        last=dict((*_last(behind)[:_MOST_LINES], *_last({rank: reached[rank] for rank in ahead})[-1:])),
     )
 
 
-def _last(ranks: Iterable[Reached]) -> tuple[int, ...]:
-    return tuple(sorted(one.line for one in ranks if one.line is not None))
+def _last(ranks: Mapping[str, Reached]) -> tuple[tuple[int, str], ...]:
+    """(line, rank), in the order of the lines."""
+    return tuple(sorted((one.line, rank) for rank, one in ranks.items() if one.line is not None))
 
 
 def _last_lines(case: Case) -> dict[str, int]:

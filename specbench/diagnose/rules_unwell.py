@@ -10,6 +10,7 @@ from .case import Case
 from .catalogue import FindingId
 from .fault import sourced
 from .finding import Finding, Remedy
+from .hangs import stacks
 
 
 def noticed(case: Case) -> tuple[Finding, ...]:
@@ -67,8 +68,7 @@ def _slow_step(case: Case, notices: Sequence[Notice]) -> tuple[str, tuple[Remedy
     return (
         (
             f"The {notices[0].values.get('name', 'scheduler')} did not finish a step within {waited} "
-            f"({counted(len(notices), 'time')}); the watchdog is soft, so the server went on. What it did stands in "
-            "the stacks that are dumped above the line."
+            f"({counted(len(notices), 'time')}); the watchdog is soft, so the server went on. {stacks(case)}"
         ),
         (),
     )

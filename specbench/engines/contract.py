@@ -22,6 +22,7 @@ class Line:
     line: int | None  # 1-based, physical line in the file; None: evidence of another kind (a request)
     text: str
     file: str | None = None  # which file, when the log was read from several
+    about: str = ""  # what it is, where its text does not say so: "the last line of TP1"; not of the log
 
     @property
     def where(self) -> str:
@@ -29,6 +30,11 @@ class Line:
         if self.line is None:
             return "request"
         return f"line {self.line}" if self.file is None else f"line {self.line} of {self.file}"
+
+    @property
+    def labelled(self) -> str:
+        """'(the last line of TP1) …': the text, after what it is."""
+        return f"({self.about}) {self.text}" if self.about else self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,7 +161,7 @@ def unread_lines(study: Seen) -> Shown:
 
 
 def _cited(line: Line) -> tuple[int | None, str]:
-    return line.line, (f"{line.file}: " if line.file else "") + clipped(line.text)
+    return line.line, (f"{line.file}: " if line.file else "") + clipped(line.labelled)
 
 
 def clipped(text: str) -> str:

@@ -59,6 +59,9 @@ FORMS: dict[str, Form] = {
     },
     # With its check turned off the engine goes on.
     "memory_unbalanced": Form("notice:memory_unbalanced", "The memory capacity is unbalanced."),
+    # Of its own watchdog, before the line that says so; alike in 0.5.6 to 0.5.23 (pyspy_dump_schedulers).
+    "stacks_dumped": Form("notice:stacks_dumped", "Pyspy dump for PID {pid:int} ("),
+    "stacks_refused": Form("notice:stacks_refused", "Pyspy failed ({*}). Error: {why:text}{$}"),
     "warmup_failed": Form("failure:warmup_failed", "Initialization failed. warmup error:"),
     # Spelled like the pool lines, but by hand or by a fork; no version prints them so.
     "kv_pool_short": Form(
