@@ -4,7 +4,10 @@
       "0.5.12": {python: /opt/sglang-0.5.12/bin/python}
       "0.5.16": {python: /opt/sglang-0.5.16/bin/python, env: {CUDA_HOME: /usr/local/cuda-13.0}}
     models:
-      Qwen/Qwen3.6-27B: /data/models/Qwen3.6-27B      # a folder with config.json, weights and tokenizer
+      Qwen/Qwen3.6-27B: /data/models/Qwen3.6-27B      # a folder: config.json, tokenizer, processor, weights
+
+What such a folder needs (SGLang 0.5.12 and 0.5.16, model_loader/loader.py, managers/tp_worker.py): with `--load-format
+dummy` weights are random, and none are read; a draft's tokenizer is never opened.
 
 `place` fills `engine.python`, `engine.env` and `engine.model_paths` of a configuration: what its params file states
 stays as stated. The same params file then runs on every machine, and a record keeps the names by which models are known
@@ -26,6 +29,12 @@ from .configuration.yamltext import read_mapping
 from .errors import ConfigError
 from .params import Campaign
 from .paths import expanded, folder_or_name, resolve
+
+#: What an engine reads of a model, in words.
+MODEL_FOLDER = (
+    "a folder with config.json, the files of tokenizer and processor (a draft needs config.json alone), and weights, "
+    "which engine.args.load-format: dummy does without"
+)
 
 
 class EnginePlace(Section):
@@ -53,8 +62,7 @@ def read_places(path: str | Path) -> Places:
         folder = file.parent / expanded(Path(given))
         if not folder.is_dir():
             raise ConfigError(
-                f"{file.name}: models: {name}: {given!r:.200} is no folder on this machine.\n"
-                "Expected a folder with config.json, weights and tokenizer."
+                f"{file.name}: models: {name}: {given!r:.200} is no folder on this machine.\nExpected {MODEL_FOLDER}."
             )
         folders[name] = str(folder.resolve())
     return Places(engines=places.engines, models=folders)

@@ -18,12 +18,14 @@ from specbench.budget_types import MemoryBudget
 from specbench.campaign.bill import bill
 from specbench.configuration.config import RunConfig
 from specbench.params import load_campaign
+from specbench.records.record import RunRecord
 from specbench.running.subject import predicted
 from specbench.units import GIB, Interval
 from tests.recorded_campaign import Recorded, share_of
 
 ROOT = Path(__file__).parent.parent
 CAMPAIGNS = {2: "h200-tp2", 4: "h200-tp4", 8: "h200-tp8"}
+MULTICAST_OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 
 #: ranks -> name -> state slots, requests at once, tokens
 EXPECTED = {
@@ -96,7 +98,19 @@ def test_both_have_the_same_starts_but_for_the_number_of_cards() -> None:
     "name", ["story-4", "story-8", "dflash-4", "dflash-8", "no-speculation-8", "nextn-8-no-graphs"]
 )
 def test_they_are_the_starts_of_two_cards_but_for_the_number(name: str) -> None:
-    assert runs(4)[name] == runs(2)[name].replace({"parallel.tp_size": 4, "gpu.count": 4})
+    two = runs(2)[name]
+    env = {**two.engine.env, **MULTICAST_OFF}
+    assert runs(4)[name] == two.replace({"parallel.tp_size": 4, "gpu.count": 4, "engine.env": env})
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_multicast_is_off_whatever_the_machine_exports(ranks: int) -> None:
+    """As the machine of two cards had it exported, whose records are what is compared with."""
+    inherited = RunRecord.open(ROOT / "tests" / "records" / "h200-tp2_story-8").env["inherited_environment"]
+    assert {name: inherited[name] for name in MULTICAST_OFF} == MULTICAST_OFF
+    for run in runs(ranks).values():
+        assert {name: run.engine.env[name] for name in MULTICAST_OFF} == MULTICAST_OFF
+        assert run.engine.env["SGLANG_ENABLE_JIT_DEEPGEMM"] == "false"  # of the base, beside them
 
 
 def test_what_the_front_page_expects_is_what_is_predicted() -> None:

@@ -52,9 +52,11 @@ engines:
   "0.5.12": {python: /opt/sglang-0.5.12/bin/python}
   "0.5.16": {python: /opt/sglang-0.5.16/bin/python, env: {CUDA_HOME: /usr/local/cuda-13.0}}
 models:
-  Qwen/Qwen3.6-27B: /data/models/Qwen3.6-27B       # a folder with config.json, weights and tokenizer
-  z-lab/Qwen3.6-27B-DFlash: /data/models/Qwen3.6-27B-DFlash      # the draft
+  Qwen/Qwen3.6-27B: /data/models/Qwen3.6-27B       # a folder: config.json, tokenizer, processor, weights
+  z-lab/Qwen3.6-27B-DFlash: /data/models/Qwen3.6-27B-DFlash      # the draft: config.json, weights
 ```
+
+With `engine.args.load-format: dummy` weights are random and none are read: the folders need no weights (*.safetensors).
 """
 
 
