@@ -117,7 +117,10 @@ def _said(record: RunRecord) -> str:
     ]
     if config.gpu.emulate is not None:
         each = " on each" if config.gpu.count > 1 else ""
-        parts.append(f"with the memory budget of an {load_gpu(config.gpu.emulate).words}{each}")
+        card = load_gpu(config.gpu.emulate).words
+        # as their names are spoken: an H200, an RTX, but a B200
+        article = "a" if card[0] in "BCDGJKPQTUVWYZ" else "an"
+        parts.append(f"with the memory budget of {article} {card}{each}")
     return f"{', '.join(parts)}. It {_ended(record, asked)}."
 
 
