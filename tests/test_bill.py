@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from specbench.campaign.bill import Clock, bill
 from specbench.cli import app
 from specbench.configuration.config import RunConfig
 from specbench.host import machine as host
+from specbench.host.gpu_use import GpuMemory, InUse
 from specbench.host.machine import Gpu, GpuState
 from specbench.params import load_campaign, load_run
 from specbench.paths import DATA
@@ -136,11 +138,14 @@ def test_several_gpus_count_each() -> None:
     assert told.gpu_s == pytest.approx(2 * told.held_s)
 
 
-def test_runs_of_the_folder_are_the_better_clock(tmp_path: Path) -> None:
+def test_runs_of_the_folder_are_the_better_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = InUse(gpu=0, used_bytes=0, free_bytes=1, total_bytes=1, uuid="GPU-a")
+    memory = GpuMemory(before=(card,), after=(card,), is_back=True, tolerance_bytes=0)
+    monkeypatch.setattr(host, "gpu_use", lambda: (card,))
     with RecordWriter(tmp_path / "a" / "record") as writer:
         writer.config(config())
         writer.command(["python"])
-        writer.env({})
+        writer.env({"gpu_memory": dataclasses.asdict(memory)})
         writer.log_path.write_text("", encoding="utf-8")
         phases = {"start": 81.5, "conc1-in1024": 4.0, "stop": 5.0}
         record = writer.finish(

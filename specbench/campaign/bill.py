@@ -9,21 +9,18 @@ number of running requests; a configuration that is predicted to be refused cost
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import speculative
 from ..budget_types import MemoryBudget
-from ..configuration import yamltext
 from ..configuration.config import RunConfig
-from ..engines.sglang.given import server_args
 from ..errors import SpecbenchError
 from ..load.workload import steps_of
-from ..paths import DATA, resolve
+from ..paths import resolve
 from ..reading import duration_rows
 from ..reading.spent import spent
 from ..records.caveats import on_cpu, random_weights
@@ -32,8 +29,9 @@ from ..records.record import RunRecord
 from ..running.recorded import as_recorded
 from ..running.subject import predicted
 from ..terms import Verdict
-from ..versions import at_least, version_key
 from .own_time import OwnTime
+from .seen_starts import SeenStarts
+from .start_rows import durations, in_words, kind_of, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +119,8 @@ def bill(
     at_once: int = 1,
 ) -> Bill:
     """Of configurations that run one after the other, or `at_once` of them at a time; the first start of a version on
-    a number of GPUs compiles its kernels, unless a run of `root` did. Pages are written of `pages_of` runs,
-    `page_jobs` at a time. `skipped`: are not run; their kernels count as compiled where the others compile them.
+    a number of GPUs compiles its kernels, unless a run of `root` on this machine did. Pages are written of `pages_of`
+    runs, `page_jobs` at a time. `skipped`: are not run; their kernels count as compiled where the others compile them.
     """
     clock = Clock(root)
     costs, spared = ([_expected(clock, config) for config in some] for some in (configs, skipped))
@@ -157,22 +155,30 @@ class Clock:
     """How long things take, better known with every run of the folder that was measured."""
 
     def __init__(self, root: Path | None = None) -> None:
-        self._seen: dict[tuple[str, int, bool], float] = {}  # version, GPUs, graphs -> seconds of the newest start
-        self._warm: set[tuple[str, int]] = set()  # version, GPUs: kernels that are compiled, as far as is known
+        self._starts = SeenStarts()
         self._at_least: dict[str, float] = {}  # configuration -> seconds that were not enough for it
-        self.own = OwnTime(_durations())
+        self.own = OwnTime(durations())
+        records: list[RunRecord] = []
         for folder in run_folders(root) if root is not None and root.is_dir() else ():
             try:
                 record = RunRecord.open(folder)
             except SpecbenchError:
                 continue
             time = spent(folder, record)
-            self.saw(record, time.run_s)
+            self._took(record, time.run_s)
+            if _is_start(record):
+                records.append(record)
             if time.diagnosis_s is not None:
                 self.own.saw_page(time.diagnosis_s)
+        self._starts.read(records)
 
     def saw(self, record: RunRecord, wall_s: float | None = None) -> None:
-        """A run of this machine; `wall_s`: all that it took, from the notebook's start to its end."""
+        """A run of this call; `wall_s`: all that it took, from the notebook's start to its end."""
+        self._took(record, wall_s)
+        if _is_start(record):
+            self._starts.saw(record)
+
+    def _took(self, record: RunRecord, wall_s: float | None) -> None:
         status, config = record.status, record.config
         taken_s = sum(seconds for phase, seconds in status.phases.items() if phase != "stop")
         if status.cut_short:
@@ -182,16 +188,15 @@ class Clock:
         if wall_s is not None:
             is_replay = config.engine.replay is not None
             self.own.saw_run(wall_s - (_as_paced_s(config) if is_replay else taken_s), is_replay=is_replay)
-        if status.origin != "measured" or _attached(config):
-            return
-        if status.ready_s is not None:
-            self._seen[_kind(config)] = status.ready_s
-            self._warm.add(_compiled(config))
 
     def expect(self, config: RunConfig) -> None:
         """A start that will have been made."""
         if config.engine.replay is None:
-            self._warm.add(_compiled(config))
+            self._starts.expect(config)
+
+    def compiles(self, config: RunConfig) -> bool:
+        """Whether kernels of its version are still to be compiled here, as far as is known."""
+        return self._starts.compiles(config)
 
     def cost(self, config: RunConfig) -> Cost:
         if config.engine.replay is not None:
@@ -239,14 +244,16 @@ class Clock:
         )
 
     def _start_s(self, config: RunConfig, notes: list[str]) -> float:
-        version, gpus, graphs = kind = _kind(config)
-        if kind in self._seen:
-            return self._seen[kind]
-        cold = _compiled(config) not in self._warm
-        row = _nearest(version, gpus, graphs, cold)
-        wanted = _in_words(version, gpus, graphs, cold)
-        found = _in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
-        estimated = row in _durations()["estimated"]
+        kind, cold = kind_of(config), self._starts.compiles(config)
+        if cold and (elsewhere := self._starts.elsewhere(config)) is not None:
+            notes.append(elsewhere)
+        seen_s = self._starts.seconds(kind, cold)
+        if seen_s is not None:
+            return seen_s
+        row = nearest(kind, cold)
+        wanted = in_words(*kind, cold)
+        found = in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
+        estimated = row in durations()["estimated"]
         if wanted != found or estimated:
             taken = f"taken as that of {found}" if wanted != found else f"{row['seconds']} s"
             why = f", which is estimated: {row['source']}" if estimated else ""
@@ -259,13 +266,9 @@ class Clock:
         return float(row["seconds"])
 
 
-def _kind(config: RunConfig) -> tuple[str, int, bool]:
-    return config.engine.version, config.gpu.count, server_args(config).get("disable_cuda_graph") is not True
-
-
-def _compiled(config: RunConfig) -> tuple[str, int]:
-    """Kernels are compiled for the shapes of a rank: those of one GPU are not those of two."""
-    return config.engine.version, config.gpu.count
+def _is_start(record: RunRecord) -> bool:
+    """Whether an engine of ours was started for it, and none ended it."""
+    return record.status.origin == "measured" and not record.status.cut_short and not _attached(record.config)
 
 
 def _attached(config: RunConfig) -> bool:
@@ -273,43 +276,17 @@ def _attached(config: RunConfig) -> bool:
     return config.engine.attach is not None
 
 
-def _nearest(version: str, gpus: int, graphs: bool, cold: bool) -> Mapping[str, Any]:
-    """The start that is most like it: GPUs and compiled kernels matter most, then graphs, then the version. A recorded
-    one before an estimated one that is as like."""
-    rows: Sequence[Mapping[str, Any]] = [*_durations()["starts"], *_durations()["estimated"]]
-
-    def far(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        earlier = at_least(version, row["version"])
-        distance = [abs(a - b) for a, b in zip(version_key(version)[:3], version_key(row["version"])[:3], strict=False)]
-        return (
-            row["cold"] != cold,
-            abs(row["gpus"] - gpus),
-            row["cuda_graphs"] != graphs,
-            row["version"] != version,
-            not earlier,
-            distance,
-        )
-
-    return min(rows, key=far)
-
-
-def _in_words(version: str, gpus: int, graphs: bool, cold: bool) -> str:
-    several = "" if gpus == 1 else f" on {gpus} GPUs"
-    kernels = "kernels to compile" if cold else "compiled kernels"
-    return f"{version}{several} with {kernels} and {'' if graphs else 'no '}CUDA graphs"
-
-
 def _workload_s(config: RunConfig, budget: MemoryBudget | None, notes: list[str]) -> float:
     running = None if budget is None else budget.limits["running_requests"].value
     at_once = max(1, running.point) if running is not None else 1
     if running is None and not config.workload.load_only:
         notes.append("where running requests are not predicted, requests are taken to run one by one")
-    table = _durations()["decode_s"]
+    table = durations()["decode_s"]
     algorithm = speculative.canonical(config.speculative.algorithm)
     if algorithm not in table and not config.workload.load_only:
         notes.append(f"no recorded token times of {algorithm}: taken as DFLASH's")
     decode_s = float(table.get(algorithm, table["DFLASH"])["seconds"])
-    prefill_s = 1.0 / float(_durations()["prefill_tokens_per_s"]["tokens"])
+    prefill_s = 1.0 / float(durations()["prefill_tokens_per_s"]["tokens"])
     total = 0.0
     for step in steps_of(config.workload):
         waves = math.ceil(step.requests / min(step.concurrency or step.requests, at_once))
@@ -343,8 +320,3 @@ def _by_step(record: RunRecord) -> Iterable[list[Any]]:
     for trace in record.requests():
         steps.setdefault(trace.step, []).append(trace)
     return steps.values()
-
-
-@functools.cache
-def _durations() -> Mapping[str, Any]:
-    return dict(yamltext.written((DATA / "durations.yaml").read_text(encoding="utf-8")))
