@@ -105,6 +105,16 @@ def died(exception: str, *frames: str) -> ServerLog:
             "load",
             {"name": "min_per_gpu_memory"},
         ),
+        (  # provoked with two H200s: Python prints a float whole
+            (
+                "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
+                "pre_model_load_memory=77.701416015625, local_gpu_memory=138.212646484375, "
+                "local_gpu_memory * 0.9=124.39138183593751"
+            ),
+            "memory_unbalanced",
+            "load",
+            {"name": "pre_model_load_memory", "most_gib": 77.701416015625, "local_gib": 138.212646484375},
+        ),
         (
             (
                 "RuntimeError: int8 mamba checkpoint pool needs ~9.38GB but only 4.20GB HBM is free. Lower "

@@ -453,7 +453,8 @@ def test_a_rank_with_a_display_costs_all_ranks():
         "TP1 has 5.46 GiB free beside the pools, TP0 6.23 GiB: 0.77 GiB less, held by something else on that card (a "
         "display, another program). All ranks are sized by the one with least, which costs about 38,509 KV tokens (at "
         "most, by the "
-        "logged size of a token)."
+        "logged size of a token). To have it: end that process (nvidia-smi names it), or give the server other cards "
+        "(CUDA_VISIBLE_DEVICES); no flag gives it back."
     )
     assert (found.severity, found.lost) == ("costly", pytest.approx(0.0782, abs=5e-5))
     assert [line.line for line in found.evidence] == [4, 8]

@@ -104,10 +104,14 @@ FAILED: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "0.5.16-tp2-card-missing": (
         *("crashed", "gpu-missing", ("tp_size 2 needs 2 cards. The first rank without one is TP1",)),
-        ("",),  # parallel.tp_size=1, a default
+        ("--tp-size 1",),
     ),
     "0.5.16-tp2-card-taken": (
-        *("refused", "refused-unbalanced", ("It is that of TP1", "Of 2 ranks TP0 says so.")),
+        *(
+            "refused",
+            "refused-unbalanced",
+            ("It is that of TP1", "138.21 - 77.70 = 60.51 GiB are held", "Of 2 ranks TP0 says so."),
+        ),
         ("",),  # an environment variable
     ),
     # no fraction mends what another program takes
@@ -127,6 +131,35 @@ def test_a_provoked_failure(name: str) -> None:
     assert [word for word in words if word not in fatal[0].cause] == []
     assert tuple(remedy.flags for remedy in fatal[0].remedies) == flags
     assert fatal[0].evidence and found.unread == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "heading", "change"),
+    [
+        ("0.5.16-tp2-card-missing", "fix: start the server with", "--tp-size 1"),
+        (
+            "0.5.16-tp2-card-taken",
+            "fix: in the server's environment (of a params file: engine.env)",
+            "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0",
+        ),
+    ],
+)
+def test_a_fix_is_said_as_somebody_makes_it_who_has_a_log_and_no_params_file(
+    name: str, heading: str, change: str
+) -> None:
+    text = Console(width=100, record=True, file=io.StringIO())
+    render(of_path(PROVOKED / f"{name}.log"), text)
+    lines = [line.strip() for line in text.export_text().splitlines()]
+    assert lines[lines.index(heading) + 1] == change
+    assert [line for line in lines if "--set" in line] == []
+
+
+def test_whoever_takes_a_card_is_to_go_before_the_check_does() -> None:
+    (finding,) = of_path(PROVOKED / "0.5.16-tp2-card-taken.log").findings
+    assert finding.cause.index("First end that process (nvidia-smi names it)") < finding.cause.index("be turned off")
+    assert finding.remedies[0].note.endswith(
+        "last, where the other process cannot be ended: all ranks are sized by the one with least, or memory runs out"
+    )
 
 
 #: log -> how it ended, then its findings with their severity and what the cause says.

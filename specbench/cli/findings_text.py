@@ -14,9 +14,10 @@ from rich.text import Text
 from ..configuration.config import RunConfig
 from ..diagnose.catalogue import lost_text, title
 from ..diagnose.finding import OWN_WORDS, Finding, Remedy, was_words
+from ..diagnose.remedy_words import dropped_flags, environment, on_server
 from ..engines.contract import Line
 from ..units import counted
-from .remedies_text import bounds_text, dropped_flags, effect, environment, remedies_text, set_options
+from .remedies_text import bounds_text, effect, remedies_text, set_options
 
 _SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"}
 #: The time of a line; ranks stay.
@@ -85,10 +86,13 @@ def _fix(remedy: Remedy, measured: str, before: RunConfig | None) -> Iterator[Re
     flags, how = remedy.flags, "fix: start the server with"
     if not flags:
         flags, how = dropped_flags(remedy), "fix: start the server without"
+    variables = environment(remedy)
+    if not flags and variables:
+        flags, how = variables, "fix: in the server's environment (of a params file: engine.env)"
+    elif variables:
+        how = how.replace("the server", f"the server with {variables} in its environment, and", 1)
     if not flags:
         flags, how = set_options(remedy), "fix: in the params file"
-    if variables := environment(remedy):
-        how = how.replace("the server", f"the server with {variables} in its environment, and", 1)
     was = was_words(remedy, before)
     yield Padding(Text(f"{how}{f' (it had {was})' if was else ''}", style="bold green"), (0, 0, 0, 3))
     yield Flags(flags)
@@ -107,7 +111,7 @@ def listed_remedies(remedies: Sequence[Remedy], measured: str) -> Iterator[Rende
     """What else would do, where a terminal has no room for a table."""
     yield Text("\nother fixes for 1", style="bold")
     for remedy in remedies:
-        yield Flags(remedy.flags or set_options(remedy))
+        yield Flags(on_server(remedy) or set_options(remedy))
         mark = "; changes results" if remedy.changes_results else ""
         yield Padding(Text(f"{effect(remedy, measured)}{mark}", style="dim"), (0, 0, 0, 3))
 
@@ -130,7 +134,7 @@ def further_remedies(remedies: Sequence[Remedy]) -> Table:
         figures = [
             bounds_text(remedy, limit, unknown="·") for limit in ("running_requests", "state_slots", "kv_tokens")
         ]
-        cells: list[RenderableType] = [Text(remedy.flags or set_options(remedy)), *figures]
+        cells: list[RenderableType] = [Text(on_server(remedy) or set_options(remedy)), *figures]
         if changes:
             cells.append("change" if remedy.changes_results else "")
         table.add_row(*cells)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..diagnose.finding import NO_PREDICTION, ORDER, OWN_WORDS, Remedy
-from ..engines.sglang.flags import FLAGS
+from ..diagnose.remedy_words import on_server
 from ..terms import Limit
 from ..units import format_count
 
@@ -19,7 +19,6 @@ _EFFECTS: tuple[tuple[Limit, str], ...] = (
     ("state_slots", "slots"),
     ("kv_tokens", "KV tokens"),
 )
-_VARIABLE = "engine.env."
 
 
 def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logged free memory") -> Group:
@@ -30,7 +29,7 @@ def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logge
     if len(remedies) > 1:
         parts.append(Text(f"in this order: {ORDER}", style="dim"))
     for remedy in remedies:
-        parts.append(Text(f"→ {remedy.flags or 'no server flag'}", style="green"))
+        parts.append(Text(f"→ {on_server(remedy) or 'no server flag'}", style="green"))
         parts.append(Text(f"  {set_options(remedy)}"))
         parts.append(Text(f"  {effect(remedy, measured)}. {remedy.note}.", style="dim"))
     return Group(*parts)
@@ -39,19 +38,6 @@ def remedies_text(remedies: Sequence[Remedy], *, measured: str = "with the logge
 def set_options(remedy: Remedy) -> str:
     """The same change as `specbench` takes it."""
     return " ".join(f"--set {key}={_value(value)}" for key, value in remedy.set.items())
-
-
-def environment(remedy: Remedy) -> str:
-    """'SGLANG_ENABLE_SPEC_V2=1': variables that are set beside the flags; "": none."""
-    names = {key: key.removeprefix(_VARIABLE) for key in remedy.set if key.startswith(_VARIABLE)}
-    return " ".join(f"{name}={remedy.set[key]}" for key, name in names.items())
-
-
-def dropped_flags(remedy: Remedy) -> str:
-    """'--max-total-tokens', of a change that is nothing but to leave it out; "": it is more than that."""
-    if any(value is not None for value in remedy.set.values()):
-        return ""
-    return " ".join(flag for key in remedy.set if (flag := FLAGS.get(key)) is not None)
 
 
 def effect(remedy: Remedy, measured: str) -> str:

@@ -88,11 +88,13 @@ def sourced(
     env: Mapping[str, str] | None = None,
     dropped: str | None = None,
     results: bool = False,
+    flags: str = "",
     decided_by: tuple[str, ...] = (),
 ) -> tuple[Remedy, ...]:
     """The change as a remedy whose effect the engine's source tells; () where its arguments would be refused.
 
     `env`: variables to be set beside it. `dropped`: a flag of the present command line that has to go.
+    `flags`: of a change to a default, which adds no flag by itself.
     `decided_by`: keys in which another run must be equal to have tried it; default: those of the change.
     `version`: whose flag names are used when the log does not tell.
     """
@@ -108,7 +110,7 @@ def sourced(
     return (
         Remedy(
             set=whole,
-            flags=flags_for(dict(change), flags_version(case, version)),
+            flags=flags or flags_for(dict(change), flags_version(case, version)),
             basis="source",
             predicted={},
             verdict=None,

@@ -18,6 +18,9 @@ from .fault import Fault, said, sourced
 from .faults_ranks import unbalanced_ranks
 from .finding import Remedy
 
+#: Of turning the check off: what is wrong stays.
+_LAST = "last, where the other process cannot be ended: all ranks are sized by the one with least, or memory runs out"
+
 
 def int8_pool(case: Case, failure: Failure) -> Fault:
     """The pool of int8 checkpoints comes out of what the static fraction left over."""
@@ -53,7 +56,7 @@ def unbalanced(case: Case, failure: Failure) -> Fault:
     if isinstance(least, float) and isinstance(own, float):
         figures = (
             f" The least has {least:.2f} GiB free, this one {own:.2f}; the engine wants at least 0.9 × {own:.2f} = "
-            f"{0.9 * own:.2f}."
+            f"{0.9 * own:.2f}. {own:.2f} - {least:.2f} = {own - least:.2f} GiB are held by something else."
         )
     least_of = unbalanced_ranks(case)
     whose = f" It is that of {in_words(least_of)}, which alone does not say so." if least_of else ""
@@ -61,9 +64,9 @@ def unbalanced(case: Case, failure: Failure) -> Fault:
     env = {"SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1"} if old else {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
     return Fault(
         id="refused-unbalanced",
-        cause=f"One GPU has much less free memory than another: someone else uses it.{whose}{figures} {said(failure)}",
-        remedies=sourced(
-            case, {}, "better end the other process (nvidia-smi names it): the least decides all pools", env=env
-        ),
+        cause=f"One GPU has much less free memory than another: someone else uses it.{whose}{figures} First "
+        "end that process (nvidia-smi names it), or give the server another card (CUDA_VISIBLE_DEVICES); the check can "
+        f"be turned off where neither can be: the least then decides all pools. The engine says: {said(failure)}",
+        remedies=sourced(case, {}, _LAST, env=env),
         lost=1.0,
     )

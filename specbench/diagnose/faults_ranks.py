@@ -82,7 +82,7 @@ def gpu_missing(case: Case, failure: Failure) -> Fault:
 def _on_fewer(case: Case, cards: int) -> tuple[Remedy, ...]:
     if cards == 1:
         note = "on the one card that is there, which then holds all"
-        return sourced(case, {"parallel.tp_size": 1}, note, dropped="--tp-size")
+        return sourced(case, {"parallel.tp_size": 1}, note, flags="--tp-size 1")
     note = f"on the {cards} cards that are there, each of which then holds more"
     return sourced(case, {"parallel.tp_size": cards}, note)
 

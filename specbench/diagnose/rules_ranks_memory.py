@@ -23,6 +23,10 @@ _DIFFERENCE_BYTES = GIB // 2
 #: … and cards before their distributed init by less than this: those of four ranks by 0.01 GiB, as logged.
 _BETWEEN_CARDS = GIB // 4
 _HELD = "held by something else on that card"
+_TO_DO = (
+    " To have it: end that process (nvidia-smi names it), or give the server other cards (CUDA_VISIBLE_DEVICES); no "
+    "flag gives it back."
+)
 
 
 def ranks_disagree(case: Case) -> tuple[Finding, ...]:
@@ -71,7 +75,7 @@ def _less_free(case: Case) -> tuple[Finding, ...]:
                 f"{in_words(found.behind)} {verb} {format_gib(found.least.bytes)} free {found.when}, {who} "
                 f"{format_gib(found.next_least.bytes)}{more}: {format_gib(missing)} less, "
                 f"{found.held_by}{_what(found)}.{_by_nvml(case, found)} All ranks are sized by the one with "
-                f"least{as_tokens(tokens)}."
+                f"least{as_tokens(tokens)}.{_TO_DO if found.held_by == _HELD else ''}"
             ),
             severity=severity(lost),
             evidence=begin_lines(case, found.behind[0])

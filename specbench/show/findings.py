@@ -11,6 +11,7 @@ from html import escape
 
 from ..diagnose.catalogue import title
 from ..diagnose.finding import ORDER, Finding, Ground, Remedy, was_words
+from ..diagnose.remedy_words import on_server
 from ..engines.contract import Line
 from ..reading.outcome import in_words
 from ..records.record import RunRecord
@@ -93,7 +94,7 @@ def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Seen, *, says_bas
     limits = [_limit_cell(remedy, limit) for limit in ("running_requests", "state_slots", "kv_tokens")]
     cost = remedy.note + (". It changes the model's output." if remedy.changes_results else "")
     was = was_words(remedy, study.config)
-    below = f"{remedy.flags} (it had {was})".lstrip() if was else remedy.flags
+    below = f"{on_server(remedy)} (it had {was})".lstrip() if was else on_server(remedy)
     change = Cell(text=change_text(dict(remedy.set)), code=True, below=below or None)
     basis = _predicted_from(remedy)
     source = f"predicted from {basis}" if says_basis and basis is not None else None

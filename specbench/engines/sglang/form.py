@@ -15,8 +15,9 @@ from typing import Any
 
 from ...units import gib_text_to_quantity, mib_text_to_quantity
 
-#: Bounded: a figure of a thousand digits is no figure, and text that is not ours may hold one.
-_NUMBER = r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?"
+#: Bounded: a figure of a thousand digits is no figure, and text that is not ours may hold one. Python prints a float
+#: whole, with up to 17 digits: local_gpu_memory=138.212646484375.
+_NUMBER = r"-?[0-9]{1,15}(?:\.[0-9]{1,20})?"
 
 #: type of a figure -> (what it looks like, how it becomes a value)
 _TYPES: dict[str, tuple[str, Callable[[str], Any]]] = {
