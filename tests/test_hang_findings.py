@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,53 @@ def test_the_last_line_of_a_rank_is_labelled_wherever_it_is_shown() -> None:
     assert [line.get("about") for line in evidence] == ["the last line of TP1", "the last line of TP0", None]
     assert "(the last line of TP1) [" in shown(opened(PROVOKED / "0.5.16-tp2-rank-late.log")).html
     assert "line 21: (the last line of TP1) [" in report(found).text
+
+
+# ── a log that ends with requests under way ──────────────────────────────────────────────────────────────────────────
+
+HANGS = (PROVOKED / "0.5.16-tp2-rank-hangs.log").read_bytes().splitlines(keepends=True)
+
+
+def hangs(lines: list[bytes]) -> list[str]:
+    return [one.cause for one in of_log(lines).findings if one.id == "perhaps-hangs"]
+
+
+def test_a_log_that_ends_with_requests_under_way_may_be_of_a_server_that_hangs() -> None:
+    """One request ran, two more began, and no line follows: TP1 was stopped, 300 s before a watchdog would say so."""
+    found = of_log(HANGS)
+    finding = found.findings[0]
+    assert (finding.id, finding.severity) == ("perhaps-hangs", "notice")
+    assert finding.cause.startswith(
+        "The log ends with 3 requests that began, the last at 2026-11-30 09:42:51, and no line shows that one went on: "
+        "the server hangs, or the log was cut there. Of 2 ranks one that stands still makes the others wait"
+    )
+    assert "ends a step after 300 s (--watchdog-timeout), and then dumps these stacks itself." in finding.cause
+    assert [(line.line, line.about) for line in finding.evidence] == [
+        (64, "the last line of TP1"),
+        (67, "the last line of TP0"),
+    ]
+    told = report(found)
+    assert told.why == "There is nothing to report yet: whether the server hangs is not told by this log."
+
+
+OK = b'[2026-11-30 09:42:51] INFO:     127.0.0.1:40000 - "POST /generate HTTP/1.1" 200 OK\n'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        HANGS[:65],  # nothing was sent
+        HANGS[62:],  # an excerpt: what stands before it is not known
+        [*HANGS, OK],  # whatever it is, the log goes on
+        [re.sub(rb"#new-token: \d+", b"#new-token: 1", line) for line in HANGS],  # its own health checks
+        [line.replace(b"#running-req: 1", b"#running-req: 0") for line in HANGS],  # the first was gone: it was answered
+    ],
+)  # fmt: skip
+def test_a_log_that_tells_more_or_less_is_no_sign_of_it(lines: list[bytes]) -> None:
+    assert hangs(lines) == []
+
+
+def test_a_server_that_decoded_and_whose_log_was_copied_meanwhile_is_quiet() -> None:
+    lines = (PROVOKED.parents[2] / "records" / "nospec_r8" / "server.log").read_bytes().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if b"Prefill batch" in line)
+    assert hangs(lines[: last + 1]) == []

@@ -217,7 +217,10 @@ SERVED: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
     # Its second rank was stopped with three requests under way: a log that ends tells no more.
     "0.5.16-tp2-rank-hangs": (
         "started",
-        (("slots-beyond-use", "notice", "561 slots, of which 4 requests hold 20 (4 × 5)"),),
+        (
+            ("perhaps-hangs", "notice", "The log ends with 3 requests that began"),
+            ("slots-beyond-use", "notice", "561 slots, of which 4 requests hold 20 (4 × 5)"),
+        ),
     ),
     # 8,000 - 6 = 7,994
     "0.5.16-truncate": (

@@ -46,6 +46,7 @@ FindingId = Literal[
     "ended-by-signal",
     "ended-silently",
     "stopped-answering",
+    "perhaps-hangs",
     "known-fault-ahead",
     "out-of-memory-ahead",
     # requests
@@ -245,6 +246,12 @@ KNOWN: Final[Mapping[FindingId, Kind]] = {
         "It stopped answering",
         "Its processes went on without an answer until they were ended, and its log names no error.",
         "fatal",
+    ),
+    "perhaps-hangs": Kind(
+        "It may hang",
+        "The log ends with requests that began, and no line shows that one went on: the server hangs, or the log was "
+        "cut there.",
+        "notice",
     ),
     "known-fault-ahead": Kind(
         "A known fault lies ahead",

@@ -88,6 +88,8 @@ def _concerns(diagnosis: Diagnosis) -> tuple[Concerns, str]:
             "specbench",
             f"The prediction misses what the log says ({missed}): a fault of specbench, not the engine's.",
         )
+    if main is None and any(finding.id == "perhaps-hangs" for finding in diagnosis.findings):
+        return "nobody", "There is nothing to report yet: whether the server hangs is not told by this log."
     if main is None and not diagnosis.judged:
         return "nobody", "There is nothing to report yet: too little was read to say whether anything is wrong."
     if main is None:

@@ -50,12 +50,16 @@ class Waiting:
     last: Mapping[int, str] = field(default_factory=dict)
 
     def lines(self, case: Case) -> tuple[Line, ...]:
-        """As evidence, each with whose last line it is: by itself it may say nothing of what happened."""
-        found: list[Line] = []
-        for number, rank in self.last.items():
-            lines = case.line(number) or (case.log.at(number, _texts(case).get(number, "")),)
-            found += [replace(line, about=f"the last line of {rank}") for line in lines]
-        return tuple(line for line in found if line.text)
+        return labelled(case, self.last)
+
+
+def labelled(case: Case, last: Mapping[int, str]) -> tuple[Line, ...]:
+    """As evidence, each with whose last line it is: by itself it may say nothing of what happened."""
+    found: list[Line] = []
+    for number, rank in last.items():
+        lines = case.line(number) or (case.log.at(number, _texts(case).get(number, "")),)
+        found += [replace(line, about=f"the last line of {rank}") for line in lines]
+    return tuple(line for line in found if line.text)
 
 
 def named_ranks(case: Case) -> list[str]:
@@ -85,7 +89,7 @@ def progress(case: Case) -> dict[str, Reached]:
         marks.setdefault(rank, []).append((6, line))
     for graph in log.graphs:
         marks.setdefault(graph.rank, []).append((7 + (graph.used is not None), graph.line))
-    spoken = _last_lines(case)
+    spoken = last_lines(case)
     found = {}
     for rank in named_ranks(case):
         step, line = max(marks.get(rank, [(1 if rank in spoken else 0, 0)]))
@@ -122,7 +126,7 @@ def _last(ranks: Mapping[str, Reached]) -> tuple[tuple[int, str], ...]:
     return tuple(sorted((one.line, rank) for rank, one in ranks.items() if one.line is not None))
 
 
-def _last_lines(case: Case) -> dict[str, int]:
+def last_lines(case: Case) -> dict[str, int]:
     """Rank -> the number of its last line, in a log that was kept whole."""
     found: dict[str, int] = {}
     for number, text in _texts(case).items():

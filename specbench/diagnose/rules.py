@@ -14,6 +14,7 @@ from .rules_acceptance import decays, hardly_accepted
 from .rules_ahead import fault_ahead, memory_ahead
 from .rules_benchmark import bench_queued
 from .rules_card import graphs_above_estimate, negative_figures
+from .rules_hang import perhaps_hangs
 from .rules_idle_slots import idle_slots
 from .rules_less_memory import memory_taken_by_others
 from .rules_limits import capped, token_limit, token_limit_far_below
@@ -37,6 +38,7 @@ RULES: tuple[Callable[[Case], tuple[Finding, ...]], ...] = (
     cut_by_pool,
     requests_failed,
     noticed,
+    perhaps_hangs,
     fault_ahead,
     memory_ahead,
     capped,
