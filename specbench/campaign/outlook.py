@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from ..paths import resolve, runs_root
 from ..records.listing import Skipped, not_started
 from ..records.record import RunRecord
 from ..terms import Verdict
-from .bill import Bill, Cost, bill, expected_budget
+from .bill import Bill, Clock, Cost, bill, expected_budget
+from .fitting import Calls, calls
 from .jobs import page_jobs, run_jobs
 from .resume import Standing, standings
 from .types import Choices
@@ -30,6 +32,7 @@ class Outlook:
     placed: Mapping[str, RunConfig]  # name -> the configuration as this machine runs it
     bill: Bill  # of what is to run
     doubts: tuple[str, ...] = ()  # of the machine file
+    calls: Calls | None = None  # of the deadline; None: there is none, or nothing is to run
 
     @property
     def skipped(self) -> dict[str, Skipped]:
@@ -62,7 +65,15 @@ def outlook(campaign: Campaign, out: Path | None = None, choices: Choices | None
     pages_of = len(campaign.runs) - len(spared) if todo else 0
     costs = bill(todo, root, skipped=spared, pages_of=pages_of, page_jobs=page_jobs(), at_once=run_jobs(todo))
     told = doubts([standing.config for standing in found if standing.to_run], chosen.places) if chosen.places else ()
-    return Outlook(root=root, standings=found, placed=placed, bill=costs, doubts=told)
+    return Outlook(root=root, standings=found, placed=placed, bill=costs, doubts=told, calls=_calls(todo, root, chosen))
+
+
+def _calls(todo: Sequence[RunConfig], root: Path, chosen: Choices) -> Calls | None:
+    if chosen.deadline_s is None or not todo:
+        return None
+    before_s = time.monotonic() - chosen.began_s
+    at_once = run_jobs(todo)
+    return calls(Clock(root), todo, chosen.deadline_s, page_jobs=page_jobs(), at_once=at_once, before_s=before_s)
 
 
 def _pruned(standing: Standing, placed: RunConfig, skip: frozenset[Verdict]) -> Standing:

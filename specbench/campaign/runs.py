@@ -24,21 +24,13 @@ from ..workbook.progress import latest, notices
 from ..workbook.workers import worker_pool
 from . import report
 from .bill import Clock
+from .fitting import ENDING_S, ending_s, least_deadline_s, needs_s
 from .jobs import page_jobs, run_jobs
 from .outlook import Outlook
 from .resume import asked
 from .types import Choices, Event, PointResult, Watch
 
 _POLL_S = 0.25
-#: What a run needs after it was told to end: the rest of the notebook; of an engine its grace period and GPU memory.
-_ENDING_S = 20.0
-_REPLAY_ENDING_S = 5.0
-#: On a loaded machine even a replay takes so long, and what is begun is to come to its end.
-_SHORTEST_S = 15.0
-#: A configuration that was ended for a deadline is given so much more than was not enough.
-_MORE = 1.5
-#: The next call may be slower than this one by so much, and needs to have made progress.
-_SLOWER = 1.2
 
 
 class _OverdueError(Exception):
@@ -106,7 +98,7 @@ class Runs:
             self._list(config, folder)
             self._clock.expect(placed)
             limited = self._chosen.deadline_s is not None
-            until = time.monotonic() + self._time_s(starting=1) - _ending_s(placed) if limited else None
+            until = time.monotonic() + self._time_s(starting=1) - ending_s(placed) if limited else None
             future = pool.submit(run_point, placed, folder, until)
             self._running[future] = (config, folder, time.monotonic())
 
@@ -134,12 +126,12 @@ class Runs:
             seen = latest(folder / report.PROGRESS)
             if seen is not None:
                 self._tell(config.name, str(seen))
-        if self._running and self._time_s() < -_ENDING_S:
+        if self._running and self._time_s() < -ENDING_S:
             raise _OverdueError
 
     def _ended(self, config: RunConfig, folder: Path, result: PointResult) -> None:
         self.results[config.name] = result
-        if result.status is None and self._time_s() < _ENDING_S:
+        if result.status is None and self._time_s() < ENDING_S:
             self.left[config.name] = result.error or "it was interrupted"
         (folder / report.PROGRESS).unlink(missing_ok=True)
         self._tell(config.name, in_words(result.outcome), finished=True)
@@ -159,14 +151,10 @@ class Runs:
     def least_s(self) -> float | None:
         """The smallest deadline in which a call like this one runs one of those that are left; None: none is left."""
         needs = [self._needs_s(standing.config) for standing in self._ahead.to_run if standing.config.name in self.left]
-        if not needs:
-            return None
-        return _SLOWER * (self._before_s + min(needs) + self._clock.own.pages_s(1, page_jobs()))
+        return least_deadline_s(self._clock, min(needs), self._before_s, page_jobs()) if needs else None
 
     def _needs_s(self, config: RunConfig) -> float:
-        placed = self._ahead.placed[config.name]
-        cost = self._clock.cost(placed)
-        return max(_SHORTEST_S, cost.total_s, _MORE * self._clock.least_s(config)) + _ending_s(placed)
+        return needs_s(self._clock, self._ahead.placed[config.name])
 
     def _time_s(self, starting: int = 0) -> float:
         """Seconds for further runs: what is left, less the pages of this call and of `starting` further runs."""
@@ -218,12 +206,6 @@ def points(ahead: Outlook, results: Mapping[str, PointResult]) -> Iterator[Point
                     error=str(error),
                     earlier=True,
                 )
-
-
-def _ending_s(config: RunConfig) -> float:
-    """Seconds that a run has after it was told to end. A server of someone else is left running."""
-    is_ours = config.engine.replay is None and config.engine.attach is None
-    return _ENDING_S if is_ours else _REPLAY_ENDING_S
 
 
 def _result(config: RunConfig, folder: Path, future: Future[str | None]) -> tuple[PointResult, Study | None]:

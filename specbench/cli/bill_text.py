@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..campaign.bill import Cost
+from ..campaign.fitting import Calls
 from ..campaign.outlook import Outlook
 from ..campaign.resume import Standing
 from ..configuration.config import RunConfig
@@ -25,15 +27,18 @@ from ..units import counted
 
 _STYLES: dict[Verdict | None, str] = {"serves": "green", "capped": "yellow", "refused": "red", None: "dim"}
 _INDENT = " " * 4
+#: What is spent on a rented machine before the bill begins.
+_NOT_COUNTED = "Not counted: what comes before the first start (installing engines, copying models and this folder)."
 
 
-def bill(campaign: str, ahead: Outlook, console: Console) -> None:
+def bill(campaign: str, ahead: Outlook, console: Console, price: float | None = None) -> None:
     """Before real engines start: how many, how long, what is not started, and what of it is not known. Of a campaign of
-    replays only what is not started."""
+    replays only what is not started. `price`: of a GPU hour, in whatever currency."""
     if not ahead.bill.starts:
         _say_skipped(ahead, console)
         return
-    console.print(_sum(campaign, ahead), highlight=False, soft_wrap=True, markup=False)
+    console.print(_sum(campaign, ahead, price), highlight=False, soft_wrap=True, markup=False)
+    _say_fitting(ahead.calls, console)
     _say_skipped(ahead, console)
     for doubt in ahead.doubts:
         console.print(Text(f"{_INDENT}{doubt}", style="yellow"), soft_wrap=True, highlight=False)
@@ -48,11 +53,14 @@ def bill(campaign: str, ahead: Outlook, console: Console) -> None:
         console.print(Text(f"{_INDENT}{note}", style="dim"), soft_wrap=True, highlight=False)
 
 
-def expectations(campaign: str, ahead: Outlook) -> None:
+def expectations(campaign: str, ahead: Outlook, price: float | None = None) -> None:
     """The bill, then each configuration: what it takes, what is expected of it, and its server's command line."""
     console = Console()
-    bill_line = _sum(campaign, ahead)
+    bill_line = _sum(campaign, ahead, price)
     console.print(bill_line, highlight=False, soft_wrap=True, markup=False)
+    if ahead.bill.starts:
+        _say(console, _NOT_COUNTED)
+    _say_fitting(ahead.calls, console)
     _say_skipped(ahead, console)
     for doubt in (*_refused(ahead), *ahead.doubts):
         _say(console, doubt, "yellow")
@@ -78,7 +86,7 @@ def expectations(campaign: str, ahead: Outlook) -> None:
             console.print(Text(_shell(cost.config), style="dim"), soft_wrap=True, highlight=False)
 
 
-def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
+def document(campaign: str, ahead: Outlook, price: float | None = None) -> dict[str, Any]:
     """The same for programs. Unknown is null."""
     costs = {cost.config.name: cost for cost in (*ahead.bill.costs, *ahead.bill.skipped)}
     return {
@@ -91,13 +99,21 @@ def document(campaign: str, ahead: Outlook) -> dict[str, Any]:
             "pages_s": round(ahead.bill.pages_s, 1),
             "gpu_held_minutes": round(ahead.bill.held_s / 60, 2),
             "gpu_minutes": round(ahead.bill.gpu_s / 60, 2),
+            "price": None if price is None else {"per_gpu_hour": price, "total": _money(ahead.bill.gpu_s, price)},
             "skipped": len(ahead.bill.skipped),
             "gpu_minutes_saved": round(ahead.bill.saved_gpu_s / 60, 2),
             "notes": list(ahead.bill.notes),
         },
+        "deadline": _calls(ahead.calls),
         "doubts": [*_refused(ahead), *ahead.doubts],
         "runs": [_run(standing, costs.get(standing.config.name), ahead) for standing in ahead.standings],
     }
+
+
+def _calls(calls: Calls | None) -> dict[str, Any] | None:
+    if calls is None:
+        return None
+    return {"seconds": calls.deadline_s, "calls": [list(names) for names in calls.runs], "too_long": list(calls.never)}
 
 
 def _refused(ahead: Outlook) -> list[str]:
@@ -109,6 +125,28 @@ def _refused(ahead: Outlook) -> list[str]:
         + why.partition("\n")[0].removesuffix(".")
         for why in dict.fromkeys(short.values())
     ]
+
+
+def _say_fitting(calls: Calls | None, console: Console) -> None:
+    for text in () if calls is None else _fitting(calls):
+        _say(console, text)
+
+
+def _fitting(calls: Calls) -> list[str]:
+    """What a call of the deadline has time for, by the bill, and how many such calls the whole takes."""
+    of = f"--deadline {calls.deadline_s:g}"
+    later = [name for names in calls.runs[1:] for name in names]
+    told = []
+    if calls.runs:
+        first = calls.runs[0]
+        part = f"{len(first)} of {len(first + calls.never) + len(later)}, in this order: {', '.join(first)}"
+        told.append(f"{of}: by the bill it has time for {part if later or calls.never else 'all'}.")
+    if later:
+        told.append(f"For further calls are left: {', '.join(later)}. {of} takes {len(calls.runs)} calls in all.")
+    if calls.never and calls.least_s is not None:
+        least = f"--deadline {math.ceil(calls.least_s / 10) * 10} does for all of them"
+        told.append(f"Too long for any call of {of}: {', '.join(calls.never)}; {least}.")
+    return told
 
 
 def _say_skipped(ahead: Outlook, console: Console) -> None:
@@ -160,7 +198,11 @@ def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any
     }
 
 
-def _sum(campaign: str, ahead: Outlook) -> str:
+def _money(gpu_s: float, price: float) -> float:
+    return round(gpu_s / 3600 * price, 2)
+
+
+def _sum(campaign: str, ahead: Outlook, price: float | None = None) -> str:
     total, runs = ahead.bill, len(ahead.bill.costs)
     kept = len(ahead.standings) - runs - len(ahead.bill.skipped)
     beside = f" ({counted(kept, 'other')} done or left as they are)" if kept else ""
@@ -170,10 +212,12 @@ def _sum(campaign: str, ahead: Outlook) -> str:
             f"{campaign}: {counted(runs, 'configuration')} to run{beside}, no engine to start: "
             f"{_time(total.total_s)}{pages}"
         )
+    minutes = f"{total.gpu_s / 60:.1f} GPU minutes"
+    if price is not None:
+        minutes += f", about {_money(total.gpu_s, price):.2f} at {price:.2f} per GPU hour"
     return (
         f"{campaign}: {counted(runs, 'configuration')} to run{beside}, {counted(total.starts, 'start')}: "
-        f"{_time(total.total_s)}, "
-        + (f"GPUs in use for {_time(total.held_s)}, {total.gpu_s / 60:.1f} GPU minutes" if total.gpu_s else "no GPU")
+        f"{_time(total.total_s)}, " + (f"GPUs in use for {_time(total.held_s)}, {minutes}" if total.gpu_s else "no GPU")
     )
 
 

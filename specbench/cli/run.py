@@ -79,6 +79,14 @@ def run(
             "run fewer at once than asked). It stays as a row, with its reason and the GPU minutes saved.",
         ),
     ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-gpu-hour",
+            metavar="PRICE",
+            help="Of a rented machine: the bill then says what its GPU minutes cost, in the currency of the price.",
+        ),
+    ] = None,
     strict: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -105,6 +113,8 @@ def run(
 
     if deadline is not None and not 0 < deadline < 1e7:
         raise typer.BadParameter(f"{deadline:g} is no number of seconds to be done in.", param_hint="--deadline")
+    if price is not None and not 0 < price < 1e7:
+        raise typer.BadParameter(f"{price:g} is no price of a GPU hour.", param_hint="--price-per-gpu-hour")
     if retry is not None and not resume:
         raise typer.BadParameter("only what is resumed can be retried: add --resume.", param_hint="--retry")
     campaign = load_campaign(params, overrides or ())
@@ -119,9 +129,9 @@ def run(
     if dry_run:
         ahead = outlook(campaign, out, choices)
         if json_output:
-            _print_json(bill_text.document(campaign.name, ahead))
+            _print_json(bill_text.document(campaign.name, ahead, price))
         else:
-            bill_text.expectations(campaign.name, ahead)
+            bill_text.expectations(campaign.name, ahead, price)
         return
 
     def end(*_: object) -> None:
@@ -132,7 +142,11 @@ def run(
     signal.signal(signal.SIGTERM, end)
     with Screen(campaign.name, quiet=json_output) as screen:
         result = run_campaign(
-            campaign, out, screen.show, choices, lambda ahead: bill_text.bill(campaign.name, ahead, screen.console)
+            campaign,
+            out,
+            screen.show,
+            choices,
+            lambda ahead: bill_text.bill(campaign.name, ahead, screen.console, price),
         )
     longer = _longer(deadline, result.least_s)
     again = _command(
