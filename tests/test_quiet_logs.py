@@ -30,8 +30,6 @@ RECORDED = (
     "q35b_nextn_r16",
     "tp2_0512_dflash_r8",
     "tp2_nospec_r8",
-    "tp4_0512_dflash_r8",
-    "tp4_nospec_r8",
     "var_maxmamba20_r4",
 )
 #: Of these the weights are random, and nothing else is to be said: a draft accepts nothing.

@@ -19,10 +19,11 @@ from .rules_limits import capped, context_above_pool, stands
 
 #: Scratch of a server that serves as asked is told from this share of the free memory before loading on.
 _MUCH_OF_CARD = 0.25
-#: Slots that no request can hold are told from this many on, and from this multiple of what requests hold;
+#: Slots that no request can hold are told where they take this share of the pools' memory (a ratio of 0.5 gives the
+#: states a third, the default of 0.9 almost half), from this multiple of what requests hold on; of so many slots from
+#: a smaller one on. A number of slots alone tells nothing: with eight ranks a slot is half of what it is with four.
+_SHARE_OF_POOLS, _TIMES = 0.3, 10
 _MANY_SLOTS, _MANY_TIMES = 1000, 4
-#: fewer from this multiple on, where they take such a share of the pools' memory.
-_FEWER_TIMES, _SHARE_OF_POOLS = 10, 0.4
 #: Of a server that is short of tokens even this multiple is worth a word.
 _SHORT_TIMES = 2
 #: No version runs more requests than this when none are asked for (_resolve_max_num_reqs: 2,048 to 4,096).
@@ -118,8 +119,9 @@ def _worth(rank: RankPools, idle: int) -> str:
 def _many(rank: RankPools, slots: int, held: int) -> bool:
     state, idle = state_bytes(rank), slots - held
     pools = state + scratch_bytes(rank) + (0 if rank.kv is None else rank.kv.bytes)
-    much = rank.kv is not None and idle * state >= _SHARE_OF_POOLS * pools * (slots + 1)
-    return (idle >= _MANY_SLOTS and slots >= held * _MANY_TIMES) or (much and slots >= held * _FEWER_TIMES)
+    much = rank.kv is None or idle * state >= _SHARE_OF_POOLS * pools * (slots + 1)
+    many = idle >= _MANY_SLOTS and slots >= held * _MANY_TIMES
+    return much and (many or (rank.kv is not None and slots >= held * _TIMES))
 
 
 def _seen_used(case: Case) -> str:
