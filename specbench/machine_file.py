@@ -29,7 +29,10 @@ from .configuration.yamltext import read_mapping
 from .errors import ConfigError
 from .params import Campaign
 from .paths import expanded, folder_or_name, resolve
+from .specs import shipped_folder
 
+#: Files of which a tokenizer has at least one (transformers).
+_TOKENIZERS = ("tokenizer*", "vocab.*", "*.tiktoken")
 #: What an engine reads of a model, in words.
 MODEL_FOLDER = (
     "a folder with config.json, the files of tokenizer and processor (a draft needs config.json alone), and weights, "
@@ -47,8 +50,10 @@ class Places(Section):
     models: dict[Text, Text] = Field({}, description="a mapping of model name to the folder that holds it")
 
 
-def read_places(path: str | Path) -> Places:
-    """The places of a machine file. ConfigError (two lines): what is wrong in it, or a folder that is not there."""
+def read_places(path: str | Path, *, of_another_machine: bool = False) -> Places:
+    """The places of a machine file. ConfigError (two lines): what is wrong in it, or a folder that is not there, unless
+    the file may be that of another machine: then see `unready`.
+    """
     file = resolve(path, kind="--machine")
     data = read_mapping(file, expected="the keys engines and models")
     try:
@@ -60,12 +65,29 @@ def read_places(path: str | Path) -> Places:
     folders: dict[str, str] = {}
     for name, given in places.models.items():
         folder = file.parent / expanded(Path(given))
-        if not folder.is_dir():
+        if not folder.is_dir() and not of_another_machine:
             raise ConfigError(
                 f"{file.name}: models: {name}: {given!r:.200} is no folder on this machine.\nExpected {MODEL_FOLDER}."
             )
-        folders[name] = str(folder.resolve())
+        folders[name] = str(folder.resolve() if folder.is_dir() else folder.absolute())
     return Places(engines=places.engines, models=folders)
+
+
+def unready(configs: Iterable[RunConfig], places: Places, where: str = "--machine") -> tuple[str, ...]:
+    """Folders of models from which no server starts: not on this machine, or without what it reads first."""
+    targets = {config.model for config in configs}
+    told = []
+    for name, folder in places.models.items():
+        at = Path(folder)
+        if not at.is_dir():
+            instead = "its shipped config.json stands in" if shipped_folder(name) else "nothing of it can be checked"
+            why = f"no folder {folder} on this machine; {instead}"
+            told.append(f"run refuses this here: {where}: models: {name}: {why}")
+        elif not (at / "config.json").is_file():
+            told.append(f"{where}: models: {name}: {folder} has no config.json: the server will not start")
+        elif name in targets and not any(any(at.glob(pattern)) for pattern in _TOKENIZERS):
+            told.append(f"{where}: models: {name}: {folder} has no tokenizer: the server will not start")
+    return tuple(told)
 
 
 def doubts(configs: Iterable[RunConfig], places: Places, where: str = "--machine") -> tuple[str, ...]:

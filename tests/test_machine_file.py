@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from specbench.cli import app
 from specbench.errors import ConfigError
 from specbench.lifecycle.launch import server_argv
-from specbench.machine_file import doubts, placed, read_places
+from specbench.machine_file import doubts, placed, read_places, unready
 from specbench.params import Campaign, load_campaign, load_run
 
 PARAMS = Path(__file__).parent.parent / "params"
@@ -102,3 +105,55 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, expected:
     file.write_text(text)
     with pytest.raises(ConfigError, match=expected):
         read_places(file)
+
+
+def test_the_file_of_another_machine_is_checked_but_for_its_paths(tmp_path: Path) -> None:
+    file = tmp_path / "machine.yaml"
+    file.write_text(
+        f'engines: {{"0.5.12": {{python: /opt/a}}, "0.5.16": {{python: /opt/b}}}}\n'
+        f"models: {{{TARGET}: /data/target, {DRAFT}: here, own/model: /data/own}}\n"
+    )
+    (tmp_path / "here").mkdir()
+    runs = load_campaign(PARAMS / "h200.yaml").runs
+    with pytest.raises(ConfigError, match=r"'/data/target' is no folder on this machine\.\nExpected"):
+        read_places(file)
+    places = read_places(file, of_another_machine=True)
+    refused = "run refuses this here: --machine: models: "
+    assert unready(runs, places) == (
+        f"{refused}{TARGET}: no folder /data/target on this machine; its shipped config.json stands in",
+        f"--machine: models: {DRAFT}: {tmp_path / 'here'} has no config.json: the server will not start",
+        f"{refused}own/model: no folder /data/own on this machine; nothing of it can be checked",
+    )
+    # the rest of the file is checked as ever
+    file.write_text("models: {a/b: /data/x}\nengins: {}")
+    with pytest.raises(ConfigError, match=r"machine\.yaml: engins: no such key"):
+        read_places(file, of_another_machine=True)
+
+
+def test_a_target_needs_a_tokenizer_and_a_draft_does_not(machine: Path, tmp_path: Path) -> None:
+    for name in ("target", "draft"):
+        (tmp_path / name / "config.json").write_text("{}")
+    runs = load_campaign(PARAMS / "h200.yaml").runs
+    assert unready(runs, read_places(machine)) == (
+        f"--machine: models: {TARGET}: {tmp_path / 'target'} has no tokenizer: the server will not start",
+    )
+    (tmp_path / "target" / "tokenizer_config.json").write_text("{}")
+    assert unready(runs, read_places(machine)) == ()
+
+
+def test_a_dry_run_goes_on_with_the_paths_of_another_machine_and_a_run_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "machine.yaml"
+    file.write_text(f'engines: {{"0.5.16": {{python: /opt/b}}}}\nmodels: {{{TARGET}: /data/target}}\n')
+    params = str(PARAMS / "h200" / "0.5.16.yaml")
+    arguments = ["run", params, "--machine", str(file), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*arguments, "--dry-run", "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    (doubt,) = [text for text in said["doubts"] if "models" in text]
+    assert f"models: {TARGET}: no folder /data/target on this machine" in doubt
+    (run,) = said["runs"]
+    assert run["expected"] == "capped"  # predicted from the shipped config.json
+    assert run["command"][:5] == ["/opt/b", "-m", "sglang.launch_server", "--model-path", "/data/target"]
+    started = CliRunner().invoke(app, arguments)
+    assert isinstance(started.exception, ConfigError)
+    assert not (tmp_path / "out").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
-from ..machine_file import doubts, place
+from ..machine_file import Places, doubts, place, unready
 from ..params import Campaign
 from ..paths import resolve, runs_root
 from ..records.listing import Skipped, not_started
@@ -64,8 +64,13 @@ def outlook(campaign: Campaign, out: Path | None = None, choices: Choices | None
     spared = [placed[standing.config.name] for standing in found if standing.state == "skipped"]
     pages_of = len(campaign.runs) - len(spared) if todo else 0
     costs = bill(todo, root, skipped=spared, pages_of=pages_of, page_jobs=page_jobs(), at_once=run_jobs(todo))
-    told = doubts([standing.config for standing in found if standing.to_run], chosen.places) if chosen.places else ()
+    told = _doubts([standing.config for standing in found if standing.to_run], chosen.places) if chosen.places else ()
     return Outlook(root=root, standings=found, placed=placed, bill=costs, doubts=told, calls=_calls(todo, root, chosen))
+
+
+def _doubts(configs: Sequence[RunConfig], places: Places) -> tuple[str, ...]:
+    starts = [config for config in configs if config.engine.replay is None and config.engine.attach is None]
+    return (*unready(starts, places), *doubts(starts, places)) if starts else ()
 
 
 def _calls(todo: Sequence[RunConfig], root: Path, chosen: Choices) -> Calls | None:

@@ -119,7 +119,7 @@ def run(
         raise typer.BadParameter("only what is resumed can be retried: add --resume.", param_hint="--retry")
     campaign = load_campaign(params, overrides or ())
     choices = Choices(
-        places=read_places(machine) if machine is not None else None,
+        places=read_places(machine, of_another_machine=dry_run) if machine is not None else None,
         deadline_s=deadline,
         began_s=began_s,
         resume=resume,
