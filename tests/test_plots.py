@@ -144,7 +144,12 @@ def test_no_text_runs_into_the_line_of_the_card(steps: pd.DataFrame, ax: Axes) -
 
 
 def test_there_is_no_negative_zero(steps: pd.DataFrame, ax: Axes) -> None:
-    steps.loc[2, ["term", "label", "predicted_bytes", "observed_bytes"]] = ["unexplained", "rest", -MIB, -MIB]
+    steps.loc[2, ["term", "label", "predicted_bytes", "observed_bytes"]] = [
+        "unexplained",
+        "unexplained rest",
+        -MIB,
+        -MIB,
+    ]
     plots.waterfall(steps, ax=ax)
     assert ax.get_xlabel().endswith("unexplained rest: 0.00 predicted, 0.00 recorded")
     assert "-0.00" not in texts(ax)

@@ -130,7 +130,7 @@ def _unexplained(steps: pd.DataFrame, told: Collection[str], origin: Origin) -> 
     for name, word, unknown in (side for side in sides if side[0] in told):
         value = rest[name].iloc[0]
         said.append(unknown if pd.isna(value) else f"{float(value) / GIB:z,.2f} {word}")
-    return f"; unexplained rest: {', '.join(said)}"
+    return f"; {rest['label'].iloc[0]}: {', '.join(said)}"
 
 
 def memory_by_term(memory: pd.DataFrame, *, basis: str = "measured", ax: Axes | None = None) -> Axes:

@@ -20,9 +20,10 @@ from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
 from ..diagnose.types import Diagnosis
 from ..errors import SpecbenchError
-from ..gpus import load_gpu
+from ..gpus import Communication, load_gpu
 from ..judging.chain import Pool
 from ..judging.ledger import LABELS, Ledger
+from ..judging.sides import expected_communication
 from ..terms import Basis, Term
 
 _POOLS: tuple[Term, ...] = (
@@ -68,11 +69,8 @@ def steps(found: Diagnosis) -> tuple[Step, ...]:
     if budget is None and ledger is None:
         return ()
     return _steps(
-        _Side(
-            card=None if config is None else card_bytes(config),
-            pre=budget.free.pre.point if budget is not None else None,
-            values={} if budget is None else _points(budget),
-            communication=_expected_communication(found.budgets.get("config")),
+        _predicted(
+            budget, None if config is None else card_bytes(config), _expected_communication(found.budgets.get("config"))
         ),
         _Side(card=None, pre=None, values={}) if ledger is None else _observed(ledger),
         on_host=ledger.on_host if ledger is not None else config is not None and _is_host(config),
@@ -88,13 +86,14 @@ def basis(found: Diagnosis) -> Basis:
 def predicted_steps(budget: MemoryBudget, config: RunConfig) -> tuple[Step, ...]:
     """The same from a prediction alone; nothing is observed."""
     total = card_bytes(config) if budget.basis == "config" else _total(config.gpu.name)
-    predicted = _Side(
-        card=total,
-        pre=budget.free.pre.point,
-        values=_points(budget),
-        communication=_expected_communication(budget),
+    if budget.basis == "config":
+        communication = _expected_communication(budget)
+    else:
+        table = _table_communication(config)
+        communication = None if table is None else table.bytes.point
+    return _steps(
+        _predicted(budget, total, communication), _Side(card=None, pre=None, values={}), on_host=_is_host(config)
     )
-    return _steps(predicted, _Side(card=None, pre=None, values={}), on_host=_is_host(config))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +118,27 @@ class _Side:
         return self.values.get(term)
 
 
+def _predicted(budget: MemoryBudget | None, card: int | None, communication: int | None) -> _Side:
+    """`communication`: the GPU table's. With the free memory of a log it is not of this start: where it is more than
+    all that is gone of the card (one rank of four, started alone), this start took less; how much is not predicted.
+    """
+    pre = None if budget is None else budget.free.pre.point
+    gone = _less(card, pre)
+    if gone is not None and communication is not None and communication > gone:
+        communication = None
+    return _Side(card=card, pre=pre, values={} if budget is None else _points(budget), communication=communication)
+
+
+def _table_communication(config: RunConfig) -> Communication | None:
+    try:
+        return expected_communication(config)
+    except SpecbenchError:
+        return None
+
+
 def _observed(ledger: Ledger) -> _Side:
     """What a ledger tells, with its rest up to the last pool, and what was left when that stood; where not all pools
-    stood, what is left at last."""
+    stood, what is left at last. The ledger's own rest has also what went after the pools, and is another figure."""
     sizes = {term: ledger.of(term) for term in (*_POOLS, *_OTHER_POOLS, "graphs")}
     values: dict[str, int | None] = {term: None if size is None else size.bytes for term, size in sizes.items()}
     before, used, left = ledger.of("before"), ledger.of("communication"), ledger.of("left")
@@ -136,7 +153,7 @@ def _observed(ledger: Ledger) -> _Side:
         pre=ledger.total.bytes - gone if before is not None or ledger.total_of != "card" else None,
         values=values,
         communication=None if used is None else used.bytes,
-        rest=ledger.rest.label,
+        rest=ledger.rest.label if ledger.slack is None else f"{ledger.rest.label}, until the pools stood",
         last=_LABELS["slack"] if ledger.slack is not None else "slack (observed: left free at last)",
     )
 
