@@ -42,7 +42,7 @@ from .configuration.yamltext import parse_value, read_mapping
 from .engines import check, key_of_flag, reject_keyed
 from .errors import ConfigError
 from .gpus import gpu_by_usual_name
-from .paths import resolve
+from .paths import exists, resolve
 
 Overrides = Sequence[str]
 #: Key -> the same with its section, to answer a key that was given without one.
@@ -222,7 +222,7 @@ def _sections_of(base: Any, file: Path, where: str) -> dict[str, Any]:
 
 def _file_beside(name: str, file: Path, where: str) -> Path:
     beside = file.parent / name
-    return beside if beside.exists() else resolve(name, kind=f"{file.name}: {where}")
+    return beside if exists(beside) else resolve(name, kind=f"{file.name}: {where}")
 
 
 def _given(data: Mapping[str, Any], key: str, absent: Any) -> Any:

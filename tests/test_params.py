@@ -368,6 +368,16 @@ def test_a_campaign_like_what_it_cannot_be_is_two_lines(write, text: str, messag
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("key", ["like", "base"])
+def test_a_file_beside_that_can_be_none(write, key: str):
+    """Longer than a file's name can be, and a zero byte: no file is called so, which is no error of the system's."""
+    for name in ("a" * 5000, "a/" * 3000, r"a\0b"):
+        with pytest.raises(ConfigError, match=rf"^x.yaml: {key}: 'a.* does not exist\.\nLooked in ") as caught:
+            load_campaign(write(f'campaign: x\n{key}: "{name}"\n'))
+        assert str(caught.value).count("\n") == 1
+        assert len(str(caught.value)) < 1000
+
+
 def test_a_campaign_like_one_that_is_not_there(write):
     with pytest.raises(ConfigError, match=r"absent\.yaml"):
         load_campaign(write("campaign: x\nlike: absent.yaml\n"))

@@ -119,6 +119,14 @@ def changed(tmp_path: Path, file: str, before: str, after: str) -> RunRecord:
         ),
         ("config.yaml", "pp_size: 1", "pp_size: 2", "the table is by tensor-parallel ranks"),
         ("config.yaml", "replay: null", "replay: some/record", "a replay"),
+        # An H200 has 143,771 MiB (nvidia-smi), 140.40 GiB.
+        ("server.log", "TP3] Load weight begin. avail mem=", "TP3] Load weight begin. avail mem=-", "its log has -13"),
+        (
+            "server.log",
+            "TP3] Load weight begin. avail mem=",
+            "TP3] Load weight begin. avail mem=9",
+            "its log has 913",
+        ),
         ("server.log", "TP3] Load weight begin", "TP3] Load weights", "the log does not print the free memory"),
         ("status.json", '"notes": [', '"notes": ["ANOTHER CARD: this machine has a T4", ', "it ran on another card"),
     ],
@@ -134,7 +142,7 @@ def test_a_start_that_tells_nothing_of_its_card_is_left_out(
 
 
 def test_of_a_card_whose_idle_memory_is_not_known_the_row_says_so(tmp_path: Path) -> None:
-    (row,) = gpu_rows.gpu_rows([changed(tmp_path, "config.yaml", "name: h200", "name: h100")]).rows["h100"][4]
+    (row,) = gpu_rows.gpu_rows([changed(tmp_path, "config.yaml", "name: h200", "name: b200")]).rows["b200"][4]
     assert row["source"] == (
         "measured: 1 start logs 137.99 on the smallest rank (138.22 on the largest); what an idle card has free is "
         "not known (idle_free_mib): other programs may have held some of it"
@@ -190,3 +198,20 @@ def test_the_command_prints_them() -> None:
     assert [row["seconds"] for row in told["rows"]] == [113.0]
     none = CliRunner().invoke(app, ["offsets", str(RECORDS / "h200_story-8"), "--table", "durations"])
     assert (none.exit_code, none.stdout) == (1, "  # h200_story-8: no row: it was never ready\n")
+
+
+def test_a_record_of_a_card_without_a_row_and_a_damaged_one_do_not_hide_the_others(tmp_path: Path) -> None:
+    """A folder's name may hold newlines and escapes: it becomes a comment of the table that is printed."""
+    for name in ("good", "far", "x\nh200: evil\x1b[31m\u202e"):
+        shutil.copytree(RECORDS / "h200-tp2_story-8", tmp_path / name)
+    config = tmp_path / "far" / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("name: h200\n", "name: mi300x\n"), encoding="utf-8")
+    (tmp_path / "x\nh200: evil\x1b[31m\u202e" / "env.json").unlink()
+    for table in ("offsets", "gpus", "durations"):
+        shown = CliRunner().invoke(app, ["offsets", str(tmp_path), "--table", table])
+        assert shown.exit_code == 0
+        comments = [line.strip() for line in shown.stdout.splitlines() if line.strip().startswith("#")]
+        assert comments[0].startswith("# far: no row: gpu.name: 'mi300x' is not in the GPU table")
+        assert comments[1].startswith("# x h200: evil[31m: no row: ")
+        assert yaml.safe_load(shown.stdout)
+        assert "\x1b" not in shown.stdout and "\u202e" not in shown.stdout

@@ -44,7 +44,8 @@ def offsets(
 
     Example: specbench offsets runs/h200
     """
-    from ..errors import RecordError
+    from ..errors import ConfigError, RecordError
+    from ..gpus import load_gpu
     from ..paths import resolve
     from ..records.listing import every_folder
     from ..records.record import RunRecord, has_record
@@ -59,8 +60,10 @@ def offsets(
         inside = tuple(run for run in every_folder(folder) if has_record(run)) if several else ()
         for place in inside or (folder,):
             try:
-                found.append(RunRecord.open(place))
-            except RecordError as error:
+                record = RunRecord.open(place)
+                load_gpu(record.config.gpu.name)  # of a card that is not in the table nothing is read
+                found.append(record)
+            except (RecordError, ConfigError) as error:
                 if not whole and not inside:
                     raise
                 damaged.append((_run_name(place), str(error)))

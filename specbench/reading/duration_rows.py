@@ -17,6 +17,7 @@ import yaml
 from ..engines.sglang.given import server_args
 from ..records.caveats import random_weights
 from ..records.record import RunRecord
+from .reasons import without_row
 
 #: What the table is of: a row names neither, and what starts of others take would be taken for theirs.
 MODEL, GPU = "Qwen/Qwen3.6-27B", "h200"
@@ -41,7 +42,7 @@ class _Start:
 def duration_rows(records: Iterable[RunRecord], damaged: Iterable[tuple[str, str]] = ()) -> DurationRows:
     """Proposed rows. `damaged`: what could not be opened, and why."""
     groups: dict[tuple[str, int], list[_Start]] = {}
-    without = [(name, why.partition("\n")[0].removesuffix(".")) for name, why in damaged]
+    without = [without_row(name, why) for name, why in damaged]
     for record in records:
         config, status = record.config, record.status
         ready_s, began_s = status.ready_s, status.started_unix_s

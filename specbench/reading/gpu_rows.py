@@ -26,6 +26,7 @@ from .communication import distributed_init
 from .freeread import MeasuredOffsets, read_free
 from .pools import report
 from .rank_gpus import Cards, cards
+from .reasons import without_row
 
 #: What is said of a figure that was printed with two decimals, GiB.
 _ROUNDED = 0.01
@@ -56,14 +57,14 @@ class _Start:
 def gpu_rows(records: Iterable[RunRecord], damaged: Iterable[tuple[str, str]] = ()) -> GpuRows:
     """Proposed rows. `damaged`: what could not be opened, and why."""
     groups: dict[tuple[str, int, str], list[_Start]] = {}
-    without = [(name, why.partition("\n")[0].removesuffix(".")) for name, why in damaged]
+    without = [without_row(name, why) for name, why in damaged]
     for record in records:
         try:
             found = _start(record)
         except RecordError as error:
-            found = str(error).partition("\n")[0].removesuffix(".")
+            found = str(error)
         if isinstance(found, str):
-            without.append((record.name, found))
+            without.append(without_row(record.name, found))
             continue
         config = record.config
         key = (config.gpu.name, config.parallel.tp_size, config.engine.sizing or config.engine.version)
@@ -99,6 +100,9 @@ def _start(record: RunRecord) -> _Start | str:
     free = [pools.pre.get(rank) for rank in ranks]
     if any(figure is None for figure in free):
         return "the log does not print the free memory before loading of every rank"
+    absurd = _absurd([figure.bytes for figure in free if figure is not None], config.gpu.name)
+    if absurd is not None:
+        return absurd
     sampled = cards(record, ranks)
     held = _held(record, sampled)
     if held:
@@ -114,6 +118,15 @@ def _start(record: RunRecord) -> _Start | str:
         went=tuple(init.taken for init in inits.values()),
         multicast=_variable(record),
     )
+
+
+def _absurd(free: Sequence[int], card: str) -> str | None:
+    """What a log may claim and no such card can have: the table would hand it to every prediction."""
+    total = load_gpu(card).total_bytes
+    wrong = next((size for size in free if not 0 < size <= total), None)
+    if wrong is None:
+        return None
+    return f"its log has {format_gib(wrong)} free before loading, and {card} has {format_gib(total)}"
 
 
 def _held(record: RunRecord, sampled: Cards) -> int:

@@ -20,6 +20,7 @@ from ..records.record import RunRecord
 from ..speculative import canonical
 from ..units import GIB, MIB, Interval
 from .freeread import MeasuredOffsets, measured_offsets
+from .reasons import without_row
 
 #: Beyond this the starts do not agree: some tokens of a large model.
 _AGREE = MIB // 4
@@ -42,7 +43,7 @@ class Offsets:
 def offset_rows(records: Iterable[RunRecord], damaged: Iterable[tuple[str, str]] = ()) -> Offsets:
     """Proposed rows, in the order of the records. `damaged`: what could not be opened, and why."""
     groups: dict[tuple[Any, ...], list[tuple[RunRecord, MeasuredOffsets]]] = {}
-    without = [(name, why.partition("\n")[0].removesuffix(".")) for name, why in damaged]
+    without = [without_row(name, why) for name, why in damaged]
     for record in records:
         found = measured_offsets(record)
         if isinstance(found, str):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..engines.contract import KvPool, Notice, PoolReport, RankPools, ServerLog
+from ..engines.contract import KvPool, Notice, PoolReport, RankPools, ServerLog, WeightsLoaded
 from ..engines.sglang.server_info import ServerInfo, read
 from ..rank_names import by_value, in_order
 from ..terms import ROLES, Role
@@ -77,10 +77,13 @@ def distributed_inits(log: ServerLog) -> dict[str, Notice]:
     not the target's either.
     """
     found: dict[str, Notice] = {}
+    loading: dict[str, list[WeightsLoaded]] = {}  # of a rank, in the order of the lines
+    for load in sorted(log.weights, key=lambda load: load.line):
+        loading.setdefault(load.rank, []).append(load)
     for notice in log.notices:
         if notice.kind != "distributed_ready" or notice.rank in found:
             continue
-        loads = sorted((load for load in log.weights if load.rank == notice.rank), key=lambda load: load.line)
+        loads = loading.get(notice.rank, [])
         begins = log.server_args_line is not None and log.server_args_line < notice.line
         if not (loads or begins) or (loads and (loads[0].line < notice.line or loads[0].role != "target")):
             continue
