@@ -1,11 +1,13 @@
-"""The result of a prediction: terms in bytes, limits in counts, each with its interval and its formula. Per rank."""
+"""The result of a prediction: terms in bytes per rank, limits in counts of the server, each with its interval and its
+formula. The server is one data-parallel worker, where there are several.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .gpus import Communication
+from .gpus import Communication, RestsOn
 from .terms import Basis, Limit, Term, Verdict
 from .units import GIB, Interval
 
@@ -83,6 +85,7 @@ class FreeMemory:
     source: str  # "gpu table: …", "given: --pre-gib, --post-gib", "log: line 24 and 30, offsets of …"
     watched: bool = False  # NVML showed it in that very start; False: a table or a printed figure
     communication: Communication | None = None  # taken before `pre` is read; of the GPU table. None: not measured
+    rests_on: RestsOn | None = None  # where `pre` is of the GPU table: measured or not; None: given, or logged
     communication_elsewhere: str = ""  # where it was not measured on this card: what is known of others, in words
 
     @property
@@ -144,6 +147,7 @@ class MemoryBudget:
     engine_error: str | None  # the text this engine version would raise, when refused
     fault: str | None = None  # a known fault of this engine version that ends such a server, in a sentence
     warnings: tuple[str, ...] = ()
+    admission: str | None = None  # that it waits for several free places before it admits; a warning too
     out_of_memory: str | None = None  # that it likely runs out outside the budget, with arithmetic; a warning too
     rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
     emulation: Emulation | None = None  # None: the card is itself
@@ -153,6 +157,14 @@ class MemoryBudget:
     details: Mapping[str, Interval] = field(
         default_factory=dict
     )  # slot_bytes, cell_bytes, scratch_per_request_bytes, rest_bytes, padding_bytes, …
+
+    @property
+    def basis_words(self) -> str:
+        """'the configuration alone; free memory inferred, not measured on 4 × RTX PRO 6000'."""
+        if self.basis == "measured":
+            return "measured free memory"
+        rests = self.free.rests_on
+        return "the configuration alone" + ("" if rests is None else f"; free memory {rests.words}")
 
     def not_multiplied(self, slots: int | None, tokens: int | None) -> str | None:
         """'47 slots and 748,747 tokens are those of the server, not to be multiplied: …'. None: one rank, no figure."""

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from .configuration import yamltext
 from .errors import ConfigError
@@ -32,6 +32,27 @@ _BLACKWELL = 10.0  # compute capability
 LEAST_PART = 3  # letters and digits of a part that tells which model or card is meant
 #: How far a card's total may be from the table's and still be that card.
 _SAME_TOTAL = 0.03
+
+
+#: What a free memory rests on, the first word of its source (any other is inferred). measured: in starts on that card
+#: with that number of GPUs; logged: there, by others; inferred: from other cards, numbers or versions; derived: from
+#: the card's total alone; assumed: of a host.
+FreeBasis = Literal["measured", "logged", "inferred", "derived", "assumed"]
+_BASES: Mapping[FreeBasis, str] = {
+    "measured": "measured on {}",
+    "logged": "logged by others on {}, not measured",
+    "inferred": "inferred, not measured on {}",
+    "derived": "derived from the card's total, not measured on {}",
+    "assumed": "assumed, not measured on {}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestsOn:
+    """What a free memory of the table rests on, in a word and in a clause."""
+
+    basis: FreeBasis
+    words: str  # 'inferred, not measured on 4 × RTX PRO 6000'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +138,18 @@ class GpuSpec:
             measured=False,
             communication=_communication_over_all([row.communication for row in rows], version),
         )
+
+    def rests_on(self, ranks: int, version: str) -> RestsOn:
+        """What `free_before_load` of the same arguments rests on."""
+        known = self.free_before_load(ranks, version)
+        first = known.source.partition(":")[0]
+        found: FreeBasis = next((basis for basis in _BASES if basis == first), "inferred")
+        on = "this host" if self.is_host else f"{ranks} × {self.words}"
+        if found == "measured" and not known.measured:
+            return RestsOn(
+                basis="inferred", words=f"inferred, measured on {on} with other versions, not with {version}"
+            )
+        return RestsOn(basis=found, words=_BASES[found].format(on))
 
     def taken_before_load(self, ranks: int, version: str) -> tuple[int, int] | None:
         """What the engine's processes take of an idle card before they load, as NVML counts: bytes of the rank with

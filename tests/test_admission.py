@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from specbench import show
+from specbench.budget.predict import predict
+from specbench.budget.to_json import to_document
+from specbench.cli import app
 from specbench.diagnose.diagnosis import of_log, of_path
 from specbench.diagnose.finding import Finding
 from specbench.engines.sglang.admission import FLAG, formula, least_free_slots
 from specbench.engines.sglang.flags import released_flags
+from specbench.params import load_run
 
 RECORDS = Path(__file__).parent / "records"
 #: 20 slots. Line 226: 17 run, 15 wait. 1, 8 and 8 were admitted; 3 slots stayed free, the engine waits for 4.
@@ -179,3 +186,26 @@ def test_it_is_not_said_after_a_cause_that_it_does_not_complete(tmp_path: Path) 
     assert diagnosis.beside == ()
     (of_record,) = of_path(RECORDS / SHOWN).beside
     assert of_record.id == "admission-delayed"
+
+
+def test_a_prediction_says_that_fewer_may_run_than_have_places() -> None:
+    """The recording ran 17 at once in 20 places: 20 is predicted and resolved, the note tells the difference."""
+    config = load_run("params/recordings/h200-tp2_dflash-32-full-card.yaml")
+    found = predict(config)
+    running = found.limits["running_requests"].value
+    assert running is not None and running.is_exact and running.point == 20
+    assert found.admission == (
+        "while requests run, a server with 20 places admits nothing before 4 are free (min(4, max(2, (20 + 5) // 6)) = "
+        "4), so that at times fewer than 20 run; --min-free-slots-delay 1 turns that off."
+    )
+    assert found.warnings.count(found.admission) == 1
+    assert found.admission in to_document(found)["warnings"] and found.admission in show.budget(found).text
+    dry = CliRunner().invoke(app, ["run", "params/recordings/h200-tp2_dflash-32-full-card.yaml", "--dry-run", "--json"])
+    (run,) = json.loads(dry.stdout)["runs"]
+    assert found.admission in run["warnings"] and run["limits"]["running_requests"]["point"] == 20
+    assert run["rests_on"] == "the configuration alone; free memory measured on 2 × H200"
+    off = config.replace({"engine.args": {**config.engine.args, "min-free-slots-delay": 1}})
+    assert predict(off).admission is None
+    three = config.replace({"engine.args": {**config.engine.args, "min-free-slots-delay": 3}})
+    assert "before 3 are free (--min-free-slots-delay is 3)" in str(predict(three).admission)
+    assert predict(config.replace({"engine.version": "0.5.12"})).admission is None

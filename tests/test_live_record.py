@@ -126,7 +126,8 @@ def test_four_ranks_are_predicted_before_the_start() -> None:
         "draft_kv": Interval.exact(134_219_776),  # 65,537 × 2,048
     }
     # With 1,152,000 and 3,317,760 B of convolution windows 434,651,136 B: 0.405 GiB, four times 1.62 GiB.
-    (shared,) = budget.warnings
+    waits, shared = budget.warnings
+    assert waits == budget.admission and "a server with 8 places admits nothing before 2 are free" in waits
     assert shared.startswith("4 ranks share the host's memory: their pools take 1.62 GiB of it, 4 × 0.40 GiB, beside")
 
 

@@ -12,11 +12,19 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from specbench import show
 from specbench.budget.predict import predict
+from specbench.budget.to_json import to_document as to_budget_document
 from specbench.cli import app
 from specbench.errors import SpecbenchError
-from specbench.gpus import gpu_by_usual_name
+from specbench.gpus import gpu_by_usual_name, load_gpu
 from specbench.params import load_run
+from specbench.planning.begin import from_scratch
+from specbench.planning.document import to_document
+from specbench.planning.screen import estimated_outside
+from specbench.planning.search import plan as search
+from specbench.planning.wishes import parse
+from specbench.planning.words import bases, cautions, certainty, rests_on
 from specbench.specs import by_usual_name
 
 ROOT = Path(__file__).parent.parent
@@ -44,7 +52,9 @@ def test_from_two_cards_and_a_wish_to_a_command_line_in_one_step(tmp_path: Path)
         "Yes: 8 requests at once, each of 32,768 tokens (262,144 KV tokens together); DFLASH, on 2 × RTX PRO 6000 "
         "(TP2): set max_running_requests 8."
     )
-    assert lines[2].startswith("sure: so over the whole interval of free memory.")
+    # 749,416 tokens, and 22 GiB of each card beside the pools: the most by estimate is less.
+    assert lines[2].startswith("requests, slots and tokens sure: so over the whole interval of free memory; memory")
+    assert "predicted from the configuration alone; free memory inferred, not measured on 2 × RTX PRO 6000" in text
     command = next(line for line in lines if line.startswith("python -m sglang.launch_server"))
     for flag in (
         "--tp-size 2",
@@ -265,3 +275,72 @@ def test_what_is_chosen_without_a_params_file_is_told() -> None:
     assert "--mamba-scheduler-strategy extra_buffer" in found["plan"]["shell"]
     assert any("extra_buffer only" in note for note in found["notes"])
     assert yaml.safe_load(json.dumps(found)) == found  # plain values throughout
+
+
+#: Of a search that is to be quick: nothing but the asked number and the slots.
+KEPT = ("fraction", "ratio", "state_dtype", "kv_dtype", "draft_tokens", "strategy", "radix")
+#: Card -> what the free memory of one, two and four of them rests on, by data/gpus.yaml.
+RESTS = {
+    "h200": ("measured", "measured", "measured"),
+    "b200": ("derived", "derived", "derived"),  # a row without free_gib
+    "l40s": ("logged", "derived", "derived"),  # one card in a public note
+    "5090": ("logged", "derived", "derived"),
+    "rtx-pro-6000": ("inferred", "inferred", "inferred"),
+}
+
+
+@pytest.mark.parametrize("card", RESTS)
+def test_a_plan_says_of_every_number_of_cards_whether_it_was_measured(card: str) -> None:
+    """With the words of `predict`, of the plan and of every number of ranks."""
+    config, notes = from_scratch(model="Qwen/Qwen3.6-27B", gpu=card, gpus=4, version="0.5.16", algorithm="DFLASH")
+    found = search(config, parse(["running_requests=8"]), keep=KEPT, sizes=(1, 2), notes=notes)
+    told = to_document(found)
+    assert tuple(size["rests_on"]["free"]["basis"] for size in told["sizes"]) == RESTS[card]
+    assert found.best is not None
+    words = found.best.budget.free.rests_on
+    assert words is not None and words.words in rests_on(found.best.budget)
+    assert f"4 × {load_gpu(config.gpu.name).words}" in words.words
+    assert ("not measured" in words.words) == (RESTS[card][2] != "measured")
+    assert told["plan"]["predicted"]["free_memory"] == {"basis": words.basis, "words": words.words}
+    assert to_budget_document(found.best.budget)["free"]["rests_on"] == told["plan"]["predicted"]["free_memory"]
+    assert words.words in show.plan_answer(found).html.replace("&#x27;", "'")
+    assert words.words in show.budget(found.best.budget).html.replace("&#x27;", "'")
+
+
+def test_a_version_that_was_not_measured_is_inferred() -> None:
+    """Four H200s were measured with 0.5.12 and 0.5.16."""
+    words = load_gpu("h200").rests_on(4, "0.5.20")
+    assert (words.basis, words.words) == (
+        "inferred",
+        "inferred, measured on 4 × H200 with other versions, not with 0.5.20",
+    )
+    assert load_gpu("cpu").rests_on(4, "0.5.23").words == "assumed, not measured on this host"
+
+
+def test_sure_is_of_the_pools_and_says_so_of_what_is_beside_them() -> None:
+    """Four RTX PRO 6000, 32 asked: 19.5 to 19.7 GiB beside the pools; graphs and a full prefill take 11.40 by
+    estimate, at most 24.01. So slots are sure, and that memory suffices is likely."""
+    config, notes = from_scratch(
+        model="Qwen/Qwen3.6-27B", gpu="rtx-pro-6000", gpus=4, version="0.5.16", algorithm="DFLASH"
+    )
+    found = search(config, parse(["running_requests=32"]), keep=KEPT, sizes=(4,), notes=notes)
+    best = found.best
+    assert best is not None and best.certainty == "sure"
+    assert certainty(best) == (
+        "requests, slots and tokens sure: so over the whole interval of free memory; memory beside the pools "
+        "estimated: enough for what graphs and a full prefill likely take, not for the most"
+    )
+    slack, taken = best.budget.terms["slack"].bytes, estimated_outside(best.budget)
+    assert slack is not None and taken is not None and taken.point < slack.low < taken.high
+    assert any(text.startswith("graphs and a full prefill may take up to") for text in cautions(best))
+    assert "TP4" not in bases(found)  # one number of ranks: none needs to be named
+    assert bases(found) == (
+        "free memory before loading: inferred, not measured. mem_fraction_static as it is: 0.7851 (default of sglang "
+        "0.5.16 (era II))"
+    )
+    # With a quarter of the card outside, the most by estimate fits as well.
+    given = search(config.replace({"memory.mem_fraction_static": 0.6}), parse(["running_requests=8"]), sizes=(4,))
+    assert given.best is not None and certainty(given.best).endswith(
+        "enough, even if graphs and a full prefill take the most"
+    )
+    assert bases(given).endswith("mem_fraction_static as it is: 0.6 (given)")

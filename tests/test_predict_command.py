@@ -58,7 +58,12 @@ def test_more_gpus_serve_the_eight(name: str) -> None:
 
 def test_text_says_what_it_is() -> None:
     done = predict(STORY / "tp1-8.yaml")
-    for words in ("predicted: refused", "GiB per rank", "the configuration alone, nothing measured", "capture_bs=[0]"):
+    for words in (
+        "predicted: refused",
+        "GiB per rank",
+        "the configuration alone; free memory inferred",
+        "capture_bs=[0]",
+    ):
         assert words in done.stdout
     assert "graphs" in done.stdout and "not predicted" in done.stdout
 
@@ -266,3 +271,24 @@ def test_what_a_known_fault_ends_is_warned_of() -> None:
     for change in ("engine.args.disable-cuda-graph=true", "engine.args.attention-backend=fa3"):
         other = predict(params, "--strict", "--json", "--set", change)
         assert (other.returncode, json.loads(other.stdout)["known_fault"]) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("card", "gpus", "version", "low", "high"),
+    [
+        # the table's 137.20 to 138.29; several ranks read 0 to 0.08 GiB more than the log prints
+        ("h200", 8, "0.5.16", 137.20, 138.37),
+        # 44.9883 - 1.9 - 0.012 × 44.9883 = 42.5484 and 44.9883 - 0.9 = 44.0883, and the same 0 to 0.08
+        ("l40s", 4, "0.5.16", 42.55, 44.17),
+        # 138.21 ± 0.01 measured, 0.0032 ± 0.005 more
+        ("h200", 2, "0.5.16", 138.20, 138.23),
+    ],
+)
+def test_free_before_loading_is_what_the_solver_reads_over_its_whole_interval(
+    card: str, gpus: int, version: str, low: float, high: float
+) -> None:
+    """Its low end is the table's with the least offset: not the one at which least is left, with the greatest."""
+    given = ("--set", f"gpu.name={card}", "--set", f"gpu.count={gpus}", "--set", f"parallel.tp_size={gpus}")
+    done = predict(STORY / "tp8-8.yaml", *given, "--set", f"engine.version={version}", "--json")
+    found = json.loads(done.stdout)["free"]["pre"]
+    assert [round(size / 2**30, 2) for size in found] == [low, high]

@@ -85,7 +85,9 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
     # Least is left with little free, heavy weights, a high `pre` (the slack is a share of it), a low `post`.
     pre_low, post_low = at(before.low, counted.high, offsets.pre.high, offsets.post.high)
     pre_high, post_high = at(before.high, counted.low, offsets.pre.low, offsets.post.low)
-    pres, posts = (pre_low, pre_point, pre_high), (post_low, post_point, post_high)
+    # By itself `pre` is least with little free and a low offset: not the `pre` with which least is left.
+    pres = (before.low + offsets.pre.low, pre_point, before.high + offsets.pre.high)
+    posts = (post_low, post_point, post_high)
     return Start(
         basis="config",
         free=FreeMemory(
@@ -93,6 +95,7 @@ def _from_config(settings: Settings, weights: Interval | None, draft: Interval |
             post=Interval(min(posts), post_point, max(posts)),
             source=f"GPU table, {settings.gpu.name}{_counted(settings, ranks)}: {source}"
             + (f"; {emulation.banner}: {emulation.arithmetic}" if emulation else ""),
+            rests_on=settings.gpu.rests_on(ranks, settings.version),
             communication=known.communication,
             communication_elsewhere=_elsewhere(settings, ranks, known),
         ),

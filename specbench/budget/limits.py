@@ -1,4 +1,7 @@
-"""Limits of a budget, each with its formula in words and in figures. In: a solved case. Out: counts per rank."""
+"""Limits of a budget, each with its formula in words and in figures.
+
+In: a solved case. Out: counts of the server (of one data-parallel worker), which all of its ranks share.
+"""
 
 from __future__ import annotations
 

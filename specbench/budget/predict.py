@@ -1,8 +1,9 @@
 """What should happen: `predict(config)` -> `MemoryBudget`. Pure arithmetic, no GPU, no engine.
 
-In: a configuration, and measured free memory when there is some. Out: every term in bytes and every limit as a count,
-per rank, each an interval with the formula behind it. The non-obvious thing: limits over an interval of free memory are
-not the limits at its ends, since tokens fall whenever a slot is gained (`engines/sglang/sizing/span.py`).
+In: a configuration, and measured free memory when there is some. Out: every term in bytes per rank and every limit as
+a count of the server, each an interval with the formula behind it. The non-obvious thing: limits over an interval of
+free memory are not the limits at its ends, since tokens fall whenever a slot is gained
+(`engines/sglang/sizing/span.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .limits import limits
 from .outside import Outside, outside
 from .resolved import resolved_arguments
 from .terms import terms
-from .words import engine_error, known_fault, reason, split, warnings
+from .words import admission_note, engine_error, known_fault, reason, split, warnings
 
 
 def predict(
@@ -42,7 +43,7 @@ def predict(
     free: FreeMemory | None = None,
     passed_fraction: float | None = None,
 ) -> MemoryBudget:
-    """The budget of one rank.
+    """The budget of a rank, and what its server gets by it.
 
     `pre_bytes`, `post_bytes`: free before the weights load and when the pools are sized, smallest rank; or `free`,
     which `measured_free` makes of a log's figures. Without them everything comes from the configuration. With
@@ -119,6 +120,7 @@ def _budget(case: Case) -> MemoryBudget:
         reason=reason(case, verdict, slack),
         engine_error=engine_error(case, verdict),
         fault=known_fault(case, verdict),
+        admission=admission_note(case),
         warnings=warnings(case) + (() if beside is None or beside.warning is None else (beside.warning,)),
         out_of_memory=None if beside is None else beside.warning,
         details=_details(case, beside),

@@ -1,4 +1,5 @@
-"""A budget as JSON for programs: schema 1, per rank, integers in bytes and counts, null for what is not predicted.
+"""A budget as JSON for programs: schema 1, integers: bytes per rank, counts of the server (of one data-parallel
+worker); null for what is not predicted.
 
 `limits`, `bytes` and `left_for_pools` hold the likely point; `intervals` holds [low, high] where the two differ;
 `formulas` says of each figure how it comes about: in words, with its numbers, and by whose rule.
@@ -43,6 +44,7 @@ def to_document(budget: MemoryBudget) -> dict[str, Any]:
             "pre": _bounds(budget.free.pre),
             "post": _bounds(budget.free.post),
             "source": budget.free.source,
+            "rests_on": None if budget.free.rests_on is None else asdict(budget.free.rests_on),
             "communication": _communication(budget.free.communication),
         },
         "intervals": {

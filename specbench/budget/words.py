@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..engines.sglang import arguments, families, faults, verify_mask
-from ..engines.sglang.given import switched_on
+from ..engines.sglang import admission, families, faults, verify_mask
+from ..engines.sglang import arguments as engine_arguments
+from ..engines.sglang.flags import facts_version
+from ..engines.sglang.given import server_args, switched_on
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
 from ..engines.sglang.sizing.steps import BESIDE_INPUT
@@ -203,6 +205,26 @@ def _no_input(case: Case) -> str | None:
     )
 
 
+def admission_note(case: Case) -> str | None:
+    """That as many run as have places at times only: the engine may wait for several free places before it admits."""
+    pools, config = case.span.point.pools, case.settings.config
+    if pools.refusal is not None or not pools.requests:
+        return None
+    arguments = server_args(config) | {
+        "speculative_algorithm": case.settings.algorithm,
+        "pp_size": config.parallel.pp_size,
+    }
+    least = admission.least_free_slots(facts_version(config.engine), arguments, pools.requests)
+    if least is None:
+        return None
+    asked = admission.asked_free_slots(arguments)
+    why = admission.formula(pools.requests) if asked is None else f"--{admission.FLAG} is {asked}"
+    return (
+        f"while requests run, a server with {pools.requests:,} places admits nothing before {least} are free ({why}), "
+        f"so that at times fewer than {pools.requests:,} run; --{admission.FLAG} 1 turns that off."
+    )
+
+
 def _fp8_by_checkpoint(case: Case) -> str | None:
     """Tokens of half the size that nobody set: a quantized checkpoint may ask for KV in fp8."""
     target = case.settings.target
@@ -228,10 +250,11 @@ def warnings(case: Case) -> tuple[str, ...]:
     if switched_on(resolved.config.engine.env, "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"):
         found.append("post-capture KV sizing is on, which is not modelled: tokens will differ.")
     found.append(_no_input(case))
+    found.append(admission_note(case))
     found.append(_fp8_by_checkpoint(case))
     found.extend(_of_algorithm(case))
     found.append(_loaded_otherwise(case))
     found.append(_idle(case))
     found.append(_on_one_host(case))
-    found.extend(arguments.notes(resolved.config, resolved.target))
+    found.extend(engine_arguments.notes(resolved.config, resolved.target))
     return tuple(text for text in found if text is not None)

@@ -182,6 +182,7 @@ def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any
         "expected": cost.verdict,
         "known_fault": cost.fault,
         "reason": None if cost.budget is None else cost.budget.reason,
+        "rests_on": None if cost.budget is None else cost.budget.basis_words,
         "limits": {
             name: None
             if limit.value is None
@@ -248,7 +249,8 @@ def _style(cost: Cost) -> str:
 
 
 def _warnings(cost: Cost) -> tuple[str, ...]:
-    fault = tuple(text for text in (cost.fault, cost.out_of_memory) if text is not None)
+    admission = None if cost.budget is None else cost.budget.admission
+    fault = tuple(text for text in (cost.fault, cost.out_of_memory, admission) if text is not None)
     if cost.config.engine.replay is not None:
         return fault
     return (*fault, *no_interpreter(cost.config), *of_workload(cost.config, cost.budget))
@@ -256,7 +258,11 @@ def _warnings(cost: Cost) -> tuple[str, ...]:
 
 def _why(cost: Cost) -> str:
     parts = f"start {cost.start_s:.0f} s, requests {cost.workload_s:.0f} s, beside {cost.beside_s:.0f} s"
-    return parts if cost.budget is None else f"{cost.budget.reason} ({parts})"
+    if cost.budget is None:
+        return parts
+    rests = cost.budget.free.rests_on
+    unmeasured = "" if rests is None or rests.basis == "measured" else f" free memory {rests.words}"
+    return f"{cost.budget.reason}{unmeasured} ({parts})"
 
 
 def _shell(config: RunConfig) -> str:

@@ -56,8 +56,8 @@ def _head(budget: MemoryBudget, console: Console) -> None:
     for warning in budget.warnings:
         console.print(f"[yellow]note[/]: {escape(warning)}")
     console.print(
-        f"basis: {_basis(budget)}. Free before loading {_size(budget.free.pre)}, free when sizing "
-        f"{_size(budget.free.post)}; {escape(budget.free.source)}."
+        f"basis: {escape(budget.basis_words)}. Free before loading {_size(budget.free.pre)}, free when sizing "
+        f"{_size(budget.free.post)}, as the solver reads them; {escape(budget.free.source)}."
     )
     if budget.basis == "config":
         console.print(f"communication: {escape(_communication(budget.free))}")
@@ -113,10 +113,6 @@ def _formulas(budget: MemoryBudget, console: Console) -> None:
     for name, formula, numbers in lines:
         figures = f": {numbers}" if numbers else ""
         console.print(f"  [bold]{name}[/]  {escape(formula)}[dim]{escape(figures)}[/]")
-
-
-def _basis(budget: MemoryBudget) -> str:
-    return "the configuration alone, nothing measured" if budget.basis == "config" else "measured free memory"
 
 
 def _communication(free: FreeMemory) -> str:

@@ -13,16 +13,19 @@ from rich.text import Text
 from ..planning.commands import difference, shell_line
 from ..planning.types import LEVELS, Answer, Plan, Size
 from ..planning.words import (
-    CERTAIN,
+    CERTAIN_OF,
     at_most,
+    bases,
     cards,
     cautions,
+    certainty,
     flags,
     headline,
     needs,
     of_size,
     prices,
     reached,
+    rests_on,
     why_plain_fails,
 )
 from ..units import counted, format_gib
@@ -48,6 +51,8 @@ def render(answer: Answer, console: Console) -> None:
     levels = "; ".join(f"[bold]{name}[/]: {LEVELS[name]}" for name in _LEVELS)
     more = " * more cards than there are." if any(size.gpus > answer.gpus for size in answer.sizes) else ""
     console.print(f"most: requests at once (in brackets: surely). {levels}.{more}", highlight=False)
+    for text in filter(None, (CERTAIN_OF, bases(answer))):
+        console.print(f"{escape(text)}.", highlight=False)
     for size in answer.sizes:
         _size(answer, size, console)
     for note in answer.notes:
@@ -56,7 +61,9 @@ def render(answer: Answer, console: Console) -> None:
 
 def _best(answer: Answer, best: Plan, console: Console) -> None:
     style = "green" if best.certainty == "sure" else "yellow"
-    console.print(Text(f"{CERTAIN[best.certainty]}. Predicted: {reached(best.budget)}.", style=style), highlight=False)
+    console.print(Text(f"{certainty(best)}.", style=style), highlight=False)
+    console.print(Text(f"predicted: {reached(best.budget)}.", style=style), highlight=False)
+    console.print(f"predicted from {escape(rests_on(best.budget))}.", highlight=False)
     if best.costs:
         console.print(f"against the settings as they are: {escape('; '.join(best.costs))}.", highlight=False)
     for warning in cautions(best):

@@ -13,7 +13,8 @@ from ..terms import Limit
 from .changes import Change
 from .commands import difference, server_command, shell_line
 from .types import Answer, Most, Plan, Size
-from .words import headline, needs
+from .underlying import FRACTION, underlying
+from .words import CERTAIN_OF, certainty, headline, needs
 
 SCHEMA = 1
 _LIMITS: tuple[Limit, ...] = ("state_slots", "slots_per_request", "running_requests", "kv_tokens", "max_input_tokens")
@@ -33,6 +34,7 @@ def to_document(answer: Answer) -> dict[str, Any]:
         "needs": needs(answer),
         "reached": reached,
         "answer": words,
+        "certainty_is_of": CERTAIN_OF,
         "plan": None if answer.best is None else _plan(answer, answer.best),
         "with_more_gpus": None if answer.beyond is None else _plan(answer, answer.beyond),
         "sizes": [_size(answer, size) for size in answer.sizes],
@@ -41,10 +43,12 @@ def to_document(answer: Answer) -> dict[str, Any]:
 
 
 def _size(answer: Answer, size: Size) -> dict[str, Any]:
+    under = underlying(answer, size)
     return {
         "tp_size": size.tp_size,
         "gpus": size.gpus,
         "impossible": size.impossible,
+        "rests_on": None if under is None else asdict(under),
         "candidates": {"tried": size.tried, "refused": size.refused, "complete": size.complete},
         "plans": [_plan(answer, plan) for plan in size.plans],
         "failures": [asdict(failure) for failure in size.failures],
@@ -58,6 +62,7 @@ def _plan(answer: Answer, plan: Plan) -> dict[str, Any]:
     return {
         "tp_size": plan.tp_size,
         "certainty": plan.certainty,
+        "certainty_words": certainty(plan),
         "changes": [_change(change) for change in plan.changes],
         "set": _set(answer, plan),
         "changes_results": plan.changes_results,
@@ -110,4 +115,11 @@ def _predicted(budget: MemoryBudget) -> dict[str, Any]:
     found["slack_bytes"] = None if slack is None else slack.point
     if slack is not None:
         intervals["slack_bytes"] = [slack.low, slack.high]
-    return {**found, "verdict": budget.verdict, "intervals": intervals}
+    fraction = next((argument for argument in budget.resolved if argument.name == FRACTION), None)
+    return {
+        **found,
+        "verdict": budget.verdict,
+        "intervals": intervals,
+        "free_memory": None if budget.free.rests_on is None else asdict(budget.free.rests_on),
+        FRACTION: None if fraction is None else {"value": fraction.value, "source": fraction.source},
+    }

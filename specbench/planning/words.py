@@ -5,32 +5,94 @@ One text for the terminal, the page and the notebook. Nothing is escaped here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..budget_types import MemoryBudget
-from ..engines.sglang.admission import FLAG, least_free_slots
 from ..engines.sglang.command import flags_for
 from ..engines.sglang.flags import facts_version
-from ..engines.sglang.given import server_args
-from ..gpus import load_gpu
-from ..speculative import canonical
+from ..gpus import FreeBasis, load_gpu
 from ..terms import Limit
 from ..units import GIB, Interval, counted, format_gib
 from .changes import ASKED, COSTS, PRICES, Change
 from .screen import estimated_outside, per_worker
-from .types import MOST_REQUESTS, Answer, Most, Plan, Size
+from .types import MOST_REQUESTS, Answer, Certainty, Most, Plan, Size
+from .underlying import FRACTION, Underlying, underlying
 from .wishes import LEAST_SLACK_BYTES
 
+_SHORT: Mapping[FreeBasis, str] = {
+    "measured": "measured",
+    "logged": "logged by others, not measured",
+    "inferred": "inferred, not measured",
+    "derived": "derived from the card's total, not measured",
+    "assumed": "assumed, not measured",
+}
 _FIGURES: tuple[tuple[Limit, str], ...] = (
     ("state_slots", "state slot"),
     ("running_requests", "request"),
     ("kv_tokens", "KV token"),
 )
-#: What is said of a plan beside its figures.
-CERTAIN = {
-    "sure": "sure: so over the whole interval of free memory",
-    "likely": "likely: at the likely free memory, not at all that is possible",
+#: What is said of a plan beside its figures. Only the pools follow from arithmetic; what is beside them is estimated.
+CERTAIN: Mapping[Certainty, str] = {
+    "sure": "requests, slots and tokens sure: so over the whole interval of free memory",
+    "likely": "requests, slots and tokens likely: so at the likely free memory, not at all that is possible",
 }
+#: The same in a sentence, for tables in which each plan has its word.
+CERTAIN_OF = "sure, likely: of requests, slots and tokens; that the memory beside the pools suffices is an estimate"
+
+
+def certainty(plan: Plan) -> str:
+    """Of the pools, and of the memory beside them: '… sure: …; memory beside the pools estimated: enough …'."""
+    return f"{CERTAIN[plan.certainty]}; memory beside the pools {_beside(plan.budget)}"
+
+
+def _beside(budget: MemoryBudget) -> str:
+    slack, taken = budget.terms["slack"].bytes, estimated_outside(budget)
+    if slack is None or taken is None:
+        return "not estimated"
+    if slack.low >= taken.high:
+        return "estimated: enough, even if graphs and a full prefill take the most"
+    if slack.low >= taken.point:
+        return "estimated: enough for what graphs and a full prefill likely take, not for the most"
+    if slack.point >= taken.point:
+        return "estimated: enough for what graphs and a full prefill likely take, at the likely free memory only"
+    return "estimated: less than graphs and a full prefill likely take"
+
+
+def rests_on(budget: MemoryBudget) -> str:
+    """'the configuration alone; free memory inferred, not measured on 4 × RTX PRO 6000; mem_fraction_static 0.75
+    (given)'."""
+    fraction = [argument.words for argument in budget.resolved if argument.name == FRACTION]
+    return "; ".join([budget.basis_words, *fraction])
+
+
+def bases(answer: Answer) -> str:
+    """What each number of ranks rests on: 'free memory: TP1, TP2 measured; TP4 inferred, not measured. Fraction …'."""
+    found = [(size, under) for size in answer.sizes if (under := underlying(answer, size)) is not None]
+    memory = _grouped((size, _SHORT[under.free.basis]) for size, under in found)
+    return f"free memory before loading: {memory}. {FRACTION} as it is: {_fractions(found)}" if found else ""
+
+
+def _fractions(found: Iterable[tuple[Size, Underlying]]) -> str:
+    """'0.75 (given)'; 'TP1 0.7934, TP2 0.7925 (default of sglang 0.5.16 (era II))'."""
+    by_source: dict[str, list[tuple[Size, str]]] = {}
+    for size, under in found:
+        by_source.setdefault(under.fraction_source, []).append((size, f"{under.fraction:.4g}"))
+    parts = []
+    for source, each in by_source.items():
+        one = len({fraction for _, fraction in each}) == 1 and len(by_source) == 1
+        said = each[0][1] if one else ", ".join(f"TP{size.tp_size} {fraction}" for size, fraction in each)
+        parts.append(f"{said} ({source})")
+    return "; ".join(parts)
+
+
+def _grouped(said: Iterable[tuple[Size, str]]) -> str:
+    """'TP1, TP2 measured; TP4 inferred'; without the numbers where all have the same."""
+    by_words: dict[str, list[str]] = {}
+    for size, words in said:
+        by_words.setdefault(words, []).append(f"TP{size.tp_size}")
+    if len(by_words) == 1:
+        return next(iter(by_words))
+    return "; ".join(f"{', '.join(sizes)} {words}" for words, sizes in by_words.items())
 
 
 def cards(answer: Answer, gpus: int) -> str:
@@ -180,18 +242,6 @@ def cautions(plan: Plan) -> Iterator[str]:
     """What to be careful about: faults and warnings of the prediction, and room that an estimate may not leave."""
     budget = plan.budget
     yield from filter(None, (budget.fault, *budget.warnings))
-    running, waits = budget.limits["running_requests"].value, None
-    if running is not None:
-        arguments = server_args(plan.config) | {
-            "speculative_algorithm": canonical(plan.config.speculative.algorithm),
-            "pp_size": plan.config.parallel.pp_size,
-        }
-        waits = least_free_slots(facts_version(plan.config.engine), arguments, running.point)
-    if running is not None and waits is not None:
-        yield (
-            f"while requests run, a server with {running.point:,} places admits nothing before {waits} are free "
-            f"(--{FLAG} 1 turns that off)."
-        )
     slack, taken = budget.terms["slack"].bytes, estimated_outside(budget)
     if slack is not None and taken is not None and slack.low < taken.high:
         yield (

@@ -8,15 +8,19 @@ from ..planning.commands import difference, shell_line
 from ..planning.types import LEVELS, Answer, Plan, Size
 from ..planning.words import (
     CERTAIN,
+    CERTAIN_OF,
     at_most,
+    bases,
     cards,
     cautions,
+    certainty,
     flags,
     headline,
     needs,
     of_size,
     prices,
     reached,
+    rests_on,
     setting,
     why_plain_fails,
 )
@@ -35,11 +39,13 @@ def plan_answer(answer: Answer) -> Shown:
     kind = "refused" if best is None or not found else "served" if best.certainty == "sure" else "capped"
     lines = []
     if best is not None:
-        lines.append(f"{CERTAIN[best.certainty]}. Predicted: {reached(best.budget)}.")
+        lines += [f"{certainty(best)}.", f"Predicted: {reached(best.budget)}."]
         lines += [f"Against the settings as they are: {'; '.join(best.costs)}."] if best.costs else []
     lines.append(f"Needed: {needs(answer)}.")
     given = answer.given
-    source = f"predicted from the configuration alone · {given.engine.name} {given.engine.version} · {given.model}"
+    basis = "the configuration alone" if best is None else rests_on(best.budget)
+    lines.append(f"Predicted from {basis}.")
+    source = f"{given.engine.name} {given.engine.version} · {given.model}"
     html = (
         f'<div class="verdict {kind}"><p class="word">{"yes" if found else "no"}</p>'
         f'<p class="sentence">{escape(words)}</p>'
@@ -105,7 +111,8 @@ def plan_sizes(answer: Answer) -> Shown:
         )
     names = ["ranks", "cheapest that reaches it", "", "KV tokens", *(f"most, {level}" for level in _LEVELS)]
     levels = "; ".join(f"{name}: {LEVELS[name]}" for name in _LEVELS)
-    return joined([table(names, rows), paragraph(f"Most: requests at once. {levels}.", tone="muted")])
+    notes = [f"Most: requests at once. {levels}", CERTAIN_OF, bases(answer)]
+    return joined([table(names, rows), *(paragraph(f"{note}.", tone="muted") for note in notes if note)])
 
 
 def plan_alternatives(answer: Answer) -> Shown:

@@ -77,8 +77,7 @@ def _emulated(found: MemoryBudget) -> Iterator[Shown]:
 def _verdict_box(found: MemoryBudget) -> Shown:
     word = verdict_words(found.verdicts)
     kind = {"serves": "served", "capped": "capped", "refused": "refused"}[found.verdict]
-    basis = "measured free memory" if found.basis == "measured" else "the configuration alone"
-    source = f"predicted from {basis} · {found.rule}"
+    source = f"predicted from {found.basis_words} · {found.rule}"
     error = f"{found.engine} {found.version} would stop with: {found.engine_error}" if found.engine_error else ""
     html = (
         f'<div class="verdict {kind}"><p class="word">predicted: {escape(word)}</p>'

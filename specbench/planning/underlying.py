@@ -1,0 +1,46 @@
+"""What the figures of a number of ranks rest on, before any change: the free memory of the card, and the fraction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..engines.sglang.resolve import Settings, settings
+from ..errors import SpecbenchError
+from ..gpus import RestsOn
+from . import wished
+from .types import Answer, Size
+
+FRACTION = "mem_fraction_static"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Underlying:
+    """Of the settings as they are, on so many ranks."""
+
+    free: RestsOn  # the free memory before loading, of the GPU table
+    fraction: float
+    fraction_source: str  # 'given', 'default of sglang 0.5.16 (era II)'
+
+
+def underlying(answer: Answer, size: Size) -> Underlying | None:
+    """None: so many ranks are not possible."""
+    if size.impossible is not None:
+        return None
+    resolved = _settings(answer, size, with_wishes=True) or _settings(answer, size, with_wishes=False)
+    if resolved is None:
+        return None
+    parallel = resolved.config.parallel
+    return Underlying(
+        free=resolved.gpu.rests_on(parallel.tp_size * parallel.pp_size, resolved.version),
+        fraction=resolved.fraction,
+        fraction_source=resolved.fraction_source,
+    )
+
+
+def _settings(answer: Answer, size: Size, *, with_wishes: bool) -> Settings | None:
+    """None: not resolved, as where the draft of a wished algorithm was told beside the configuration."""
+    try:
+        config = wished.with_wishes(answer.given, answer.wishes) if with_wishes else answer.given
+        return settings(wished.on_ranks(config, size.tp_size))
+    except SpecbenchError:
+        return None
