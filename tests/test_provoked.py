@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from specbench import show
 from specbench.cli.diagnosis_text import render, verdict
 from specbench.diagnose.against import with_other
 from specbench.diagnose.diagnosis import of_path
 from specbench.diagnose.maintainer import report
 from specbench.diagnose.told import Told
+from specbench.studies.opened import opened
 
 PROVOKED = Path(__file__).parent / "logs" / "sglang" / "provoked"
 
@@ -131,6 +133,27 @@ def test_a_provoked_failure(name: str) -> None:
     assert [word for word in words if word not in fatal[0].cause] == []
     assert tuple(remedy.flags for remedy in fatal[0].remedies) == flags
     assert fatal[0].evidence and found.unread == ()
+
+
+def test_the_ledger_is_of_the_rank_that_the_finding_is_about() -> None:
+    """NCCL found no memory on the card of TP1; its rest was 0.05, that of TP0 0.21 GiB."""
+    file = PROVOKED / "0.5.16-tp2-card-full.log"
+    found = of_path(file)
+    assert found.findings[0].cause.endswith("Of 2 ranks TP1 says so.")
+    text = Console(width=100, record=True, file=io.StringIO())
+    render(found, text)
+    printed = text.export_text()
+    assert "where the card's memory of TP1 went" in printed
+    assert "TP0: rest 0.21 instead of 0.05; left free 27.37 instead of 27.53" in printed
+    assert "## Memory of TP1, GiB" in report(found).text
+    assert "of TP1" in show.ledger(opened(file)).text
+    # one that served is shown by the rank that decides, as before
+    assert of_path(PROVOKED / "0.5.16-tp2-card-shared.log").shown_ledgers[0].rank == "TP1"
+
+
+def test_the_page_of_a_server_that_died_says_what_its_log_does_not_tell() -> None:
+    told = str(show.headline(opened(PROVOKED / "0.5.16-tp2-card-full.log")))
+    assert "4 resolved; the server died, and its log does not tell how many it had served." in told
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ from ..diagnose.maintainer import not_asked, report
 from ..diagnose.types import Diagnosis, Serving
 from ..reading.outcome import in_words
 from ..terms import OUTCOMES, Basis, Limit
-from ..units import Interval, counted, format_count, format_gib
+from ..units import Interval, counted, format_count
 from .findings_text import Flags, finding_text, further_remedies, listed_remedies
 from .ledger_text import beside, ledger_text, other_ranks
 from .pools_text import pools_text
+from .prediction_text import prediction_lines
 
 _STYLES = {"served": "bold green", "refused": "bold red", "crashed": "bold red", "timed_out": "bold red"}
 _ASKED_SHOWN: tuple[Limit, ...] = ("running_requests", "state_slots", "kv_tokens", "context_len", "max_input_tokens")
@@ -126,7 +127,7 @@ def _further_remedies(remedies: Sequence[Remedy], console: Console, measured: st
 
 
 def _memory(diagnosis: Diagnosis, console: Console, *, everything: bool) -> None:
-    ledgers = diagnosis.ledgers
+    ledgers = diagnosis.shown_ledgers
     if ledgers:
         console.print(ledger_text(ledgers[0], diagnosis.log, diagnosis.origin, console.width))
         # A ledger per rank would hide what matters: in what one of them differs.
@@ -224,21 +225,9 @@ def _to_report(diagnosis: Diagnosis, console: Console) -> None:
 def _footnotes(diagnosis: Diagnosis, console: Console, *, everything: bool) -> None:
     console.print()
     for basis in diagnosis.budgets:
-        rows = [row for row in diagnosis.reconciliation.rows if row.basis == basis]
-        match = sum(row.verdict == "match" for row in rows)
-        off = [row for row in rows if row.verdict == "off"]
-        console.print(
-            Text(
-                f"prediction {_basis(diagnosis, basis)}: {counted(match, 'figure')} as logged, {len(off)} off",
-                style="dim",
-            )
-        )
-        # Of several that are off most follow from one; the better basis has all that a worse one has to tell.
-        leading = [row for row in off if not (row.attribution or "").startswith("follows from")]
-        for row in off if everything else leading if basis == _better(diagnosis) else ():
-            delta = format_gib(row.delta) if row.unit == "bytes" else format_count(row.delta)
-            name = f"{row.term} {row.rank}".rstrip()
-            console.print(Text(f"  {name}: off by {delta}; {row.attribution}", style="dim"))
+        better = basis == _better(diagnosis)
+        for said in prediction_lines(diagnosis, basis, _basis(diagnosis, basis), better=better, everything=everything):
+            console.print(Text(said, style="dim"))
     if diagnosis.own_figures and not diagnosis.budgets:
         console.print(
             Text("nothing is predicted from a configuration; this log's own figures (its rounding in brackets):")

@@ -232,7 +232,7 @@ def _limits(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
 
 
 def _memory(diagnosis: Diagnosis) -> Iterator[str]:
-    for ledger in diagnosis.ledgers[:1]:
+    for ledger in diagnosis.shown_ledgers[:1]:
         of = f" of {inline(ledger.rank)}" if ledger.rank else ""
         yield f"## Memory{of}, GiB (2^30 bytes, {diagnosis.origin})"
         rows = [
@@ -287,7 +287,7 @@ def _whose(failure: Failure, diagnosis: Diagnosis) -> str:
 def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
     yield from diagnosis.assumptions
     yield from (f"not told: {question.missing}; {question.why}" for question in diagnosis.questions)
-    for ledger in diagnosis.ledgers[:1]:
+    for ledger in diagnosis.shown_ledgers[:1]:
         terms = ", ".join(entry.term for entry in ledger.not_logged)
         if terms:
             yield f"not logged: {terms}"

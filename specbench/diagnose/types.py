@@ -102,6 +102,13 @@ class Diagnosis:
         return next((finding for finding in self.findings if finding.severity != "notice"), None)
 
     @property
+    def shown_ledgers(self) -> tuple[Ledger, ...]:
+        """The ledgers with that rank first whose failure ended the server; else the one that decides."""
+        main = self.main_finding
+        failed = self.log.failures[0].rank if self.log.failures and main and main.severity == "fatal" else None
+        return tuple(sorted(self.ledgers, key=lambda ledger: ledger.rank != failed))
+
+    @property
     def beside(self) -> tuple[Finding, ...]:
         """Further causes of what the main one leaves open, each with a clause to be said after it: that it is capped,
         but not why even fewer ran."""

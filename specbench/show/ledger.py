@@ -23,8 +23,10 @@ _TOTALS = {
 
 
 def ledger(study: Seen) -> Shown:
-    """The ledger of the rank that decides; below it in what others differ. What is not logged says where it lies."""
-    ledgers = study.diagnosis.ledgers
+    """The ledger of the rank that failed, else of the one that decides; below it in what others differ. What is not
+    logged says where it lies.
+    """
+    ledgers = study.diagnosis.shown_ledgers
     if not ledgers:
         return paragraph("No ledger: the log has no figure of memory.", tone="muted")
     groups = others(ledgers)

@@ -66,6 +66,8 @@ def _sentence(study: Seen) -> str:
             return f"{asked}, none served: the server did not start."
         case "crashed":
             if answered is None:  # a bare log
+                if served is None:
+                    return f"{asked}, {resolved}; the server died, and its log does not tell how many it had served."
                 return f"{asked}, {resolved}, {seen} before the server died."
             some = f"{answered} of {counted(sent, 'request')}" if answered else "no request"
             return f"{asked}, {resolved}; {some} answered before the server died."
