@@ -540,7 +540,8 @@ def test_without_its_gpus_nothing_begins(tmp_path: Path, monkeypatch: pytest.Mon
         batch.run_campaign(load_campaign(ROOT / "params" / "h200-tp4.yaml"), tmp_path / "x", told.append)
     assert str(raised.value) == (
         "gpu.count: 4 × h200 needed, this machine has 2 (NVIDIA H200).\n"
-        "Run it on a machine that has them, or play a recording (engine.replay); `specbench predict` needs no GPU."
+        "Run it on a machine that has them, here with 2 (--set parallel.tp_size=2 --set gpu.count=2 --out FOLDER, one "
+        "of its own), or play a recording (engine.replay); `specbench predict` needs no GPU."
     )
     assert told == []
     assert not (tmp_path / "x").exists()

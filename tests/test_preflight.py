@@ -14,10 +14,11 @@ from specbench.diagnose import diagnosis
 from specbench.errors import LaunchError
 from specbench.host import machine, nvml
 from specbench.host.machine import Gpu, GpuState
-from specbench.lifecycle.preflight import preflight, unusable
+from specbench.lifecycle.preflight import preflight, unusable, without_gpus
 
 MIB = 1024 * 1024
 H200 = ("NVIDIA H200", 143771)
+ELSEWHERE = "Run it on a machine that has them"
 
 #: A server's argument definitions, in the form of the releases up to 0.5.12.
 SERVER_ARGS = """
@@ -353,6 +354,41 @@ def test_gpus_that_are_hidden_do_not_count(
         assert preflight(asked).notes == ()
     else:
         assert "this machine has 2 (NVIDIA H200), CUDA_VISIBLE_DEVICES leaves " in refused(asked)
+
+
+@pytest.mark.parametrize(
+    ("there", "visible", "changes", "told"),
+    [
+        # Heads that four ranks share are shared by two as well; by three they are not.
+        (2, None, {"tp_size": 4}, f"has 2 (NVIDIA H200).\n{ELSEWHERE}, here with 2 (--set parallel.tp_size=2 --"),
+        (3, None, {"tp_size": 4}, f"has 3 (NVIDIA H200).\n{ELSEWHERE}, here with 2 (--set parallel.tp_size=2 --"),
+        (3, "2", {"tp_size": 4}, f"CUDA_VISIBLE_DEVICES leaves 1.\n{ELSEWHERE}, here with 1 (--set parallel.tp_size=1"),
+        (2, "", {"tp_size": 4}, f"CUDA_VISIBLE_DEVICES leaves 0.\n{ELSEWHERE}, or play a recording"),
+        (0, None, {"tp_size": 4}, f"has none (no GPU).\n{ELSEWHERE}, or play a recording"),
+        # The four are split otherwise than into ranks: which of it to give up is not ours to say.
+        (2, None, {"tp_size": 2, "dp_size": 2}, f"has 2 (NVIDIA H200).\n{ELSEWHERE}, or play a recording"),
+        # They are there, and hidden.
+        (4, "0,1", {"tp_size": 4}, "CUDA_VISIBLE_DEVICES leaves 2.\nUnset CUDA_VISIBLE_DEVICES, or let it name 4"),
+    ],
+)
+def test_too_few_gpus_are_told_in_two_lines_with_what_can_be_done(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: int,
+    visible: str | None,
+    changes: dict[str, int],
+    told: str,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    card = Gpu(index=0, name="NVIDIA H200", total_bytes=143771 * MIB, free_bytes=143000 * MIB)
+    state = GpuState(gpus=(card,) * there, driver="580", reason=None if there else "no GPU")
+    monkeypatch.setattr(machine, "gpus", lambda: state)
+    asked = config(tmp_path, count=4).replace({f"parallel.{key}": value for key, value in changes.items()})
+    text = without_gpus([asked])[asked.name]
+    assert text.startswith("gpu.count: 4 × h200 needed, this machine has ")
+    assert told in text and text.count("\n") == 1
 
 
 @pytest.mark.parametrize(

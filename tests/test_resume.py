@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
@@ -9,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from specbench.campaign.outlook import outlook
 from specbench.campaign.resume import asked, identity, standings
+from specbench.campaign.types import Choices
 from specbench.configuration.config import RunConfig
-from specbench.params import load_run
+from specbench.errors import ConfigError
+from specbench.params import load_campaign, load_run
 from specbench.records import listing
 from specbench.records.types import RequestTrace, RunStatus
 from specbench.records.writer import RecordWriter
@@ -179,3 +184,29 @@ def test_a_start_that_lost_its_port_is_no_result(tmp_path: Path) -> None:
     (found,) = standings([config("lost")], tmp_path)
     assert (found.state, found.to_run) == ("cut short", True)
     assert found.why == "lost: another process took its port while it started: it runs again"
+
+
+def test_runs_on_other_gpus_go_into_a_folder_of_their_own(tmp_path: Path) -> None:
+    """`--set gpu.count=2` on a campaign of four, in the folder of the four, or the other way round."""
+    points = [{"name": name, "gpu.count": 4, "parallel.tp_size": 4} for name in ("a", "b", "c")]
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump({"campaign": "c", "base": config("x").stated(), "points": points}))
+    four, root = load_campaign(file), tmp_path / "out"
+    two = load_campaign(file, ["gpu.count=2", "parallel.tp_size=2"])
+    root.mkdir()
+    listing.plan(root, "c", dict.fromkeys("abc", True))
+    outlook(two, root, Choices(resume=True))  # nothing ran there yet
+    for run in four.runs[:2]:
+        ran(root, run)
+    for resume in (True, False):
+        outlook(four, root, Choices(resume=resume))
+        with pytest.raises(ConfigError) as raised:
+            outlook(two, root, Choices(resume=resume))
+        assert str(raised.value) == (
+            f"{root}: holds runs of a and 1 other on other GPUs (gpu.count: 4, now 2; parallel.tp_size: 4, now 2).\n"
+            "Give these a folder of their own (--out FOLDER), or ask for what ran there."
+        )
+    # one point of several that was corrected is told, and runs anew
+    corrected = dataclasses.replace(four, runs=(two.runs[0], *four.runs[1:]))
+    found = outlook(corrected, root, Choices(resume=True)).standings
+    assert [standing.state for standing in found] == ["changed", "done", "new"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
+from ..errors import RecordError
 from ..machine_file import Places, doubts, place, unready
 from ..params import Campaign
 from ..paths import resolve, runs_root
@@ -19,7 +21,7 @@ from ..terms import Verdict
 from .bill import Bill, Clock, Cost, bill, expected_budget
 from .fitting import Calls, calls
 from .jobs import page_jobs, run_jobs
-from .resume import Standing, standings
+from .resume import Standing, refuse_other_gpus, standings
 from .types import Choices
 
 
@@ -47,13 +49,16 @@ class Outlook:
 def outlook(campaign: Campaign, out: Path | None = None, choices: Choices | None = None) -> Outlook:
     """What running the campaign would do and cost. Starts and writes nothing.
 
-    ConfigError or RecordError: a recording that is not there, an engine that this machine does not have.
+    ConfigError or RecordError: a recording that is not there, an engine that this machine does not have, a folder whose
+    runs are of other GPUs.
     """
     chosen = choices or Choices()
     root = out or runs_root() / campaign.name
     for config in campaign.runs:
         if config.engine.replay is not None:
             RunRecord.open(resolve(config.engine.replay, kind=f"{config.name}: engine.replay"))
+    with contextlib.suppress(RecordError):  # a list that cannot be read: told when it is written, or resumed
+        refuse_other_gpus(campaign.runs, root)
     if chosen.resume:
         found = standings(campaign.runs, root, retry_failed=chosen.retry_failed)
     else:

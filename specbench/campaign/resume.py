@@ -9,7 +9,7 @@ and the pace of a replay decide nothing. A run that was interrupted, or ended fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,13 +17,14 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ..configuration.config import RunConfig
-from ..errors import RecordError, SpecbenchError
+from ..errors import ConfigError, RecordError, SpecbenchError
 from ..lifecycle.time_limit import DEADLINE
 from ..reading.outcome import in_words, outcome_of, tally
 from ..records import listing
 from ..records.record import RECORD, RunRecord
 from ..running.recorded import whole
 from ..terms import Outcome
+from ..units import counted
 
 #: Keys that say how and where a server is reached, not what it is.
 _PLACES = frozenset(
@@ -36,6 +37,8 @@ _PLACES = frozenset(
 #: A failure is a result: it is repeated only when that is asked for.
 FAILED: frozenset[Outcome] = frozenset({"refused", "crashed", "timed_out", "unanswered"})
 _MOST_TOLD = 3
+#: Keys that say on what a configuration runs.
+_HARDWARE = ("gpu.", "parallel.")
 
 State = Literal["new", "interrupted", "damaged", "cut short", "changed", "retried", "done", "failed", "skipped"]
 
@@ -60,6 +63,35 @@ def standings(configs: Iterable[RunConfig], root: Path, *, retry_failed: bool = 
     if known is None:
         return tuple(Standing(config=config, state="new") for config in configs)
     return tuple(_standing(config, known.entry(config.name), root, retry_failed) for config in configs)
+
+
+def refuse_other_gpus(configs: Sequence[RunConfig], root: Path) -> None:
+    """A folder is of one campaign. ConfigError (two lines): everything that ran in it ran on other GPUs or with other
+    ranks than are asked now, so that half of it would be of the one and half of the other.
+
+    A single configuration may be tried on other GPUs, each in a run folder of its own; so may one of several points.
+    """
+    known = listing.read(root) if len(configs) > 1 else None
+    if known is None:
+        return
+    changes: dict[str, list[str]] = {}
+    for config in configs:
+        entry = known.entry(config.name)
+        if entry.asked is None or entry.folder is None or listing.folder_in(root, entry.folder) is None:
+            continue
+        try:
+            then, now = identity(RunConfig.model_validate(entry.asked)), identity(config)
+        except ValidationError:
+            continue
+        keys = [key for key in now if key.startswith(_HARDWARE) and now[key] != then.get(key)]
+        changes[config.name] = [f"{key}: {_value(then.get(key))}, now {_value(now[key])}" for key in keys]
+    if changes and all(changes.values()):
+        name, told = next(iter(changes.items()))
+        others = "" if len(changes) == 1 else f" and {counted(len(changes) - 1, 'other')}"
+        raise ConfigError(
+            f"{root}: holds runs of {name}{others} on other GPUs ({'; '.join(told[:_MOST_TOLD])}).\n"
+            "Give these a folder of their own (--out FOLDER), or ask for what ran there."
+        )
 
 
 def _standing(config: RunConfig, entry: listing.Listed, root: Path, retry_failed: bool) -> Standing:

@@ -188,10 +188,22 @@ def _too_few(config: RunConfig, state: machine.GpuState) -> str | None:
     names = ", ".join(dict.fromkeys(gpu.name for gpu in state.gpus))
     seen = f"this machine has {there} ({names})" if there else f"this machine has none ({state.reason})"
     hidden = f", CUDA_VISIBLE_DEVICES leaves {usable}" if usable < there else ""
-    return (
-        f"gpu.count: {needed} × {config.gpu.name} needed, {seen}{hidden}.\n"
-        "Run it on a machine that has them, or play a recording (engine.replay); `specbench predict` needs no GPU."
-    )
+    first = f"gpu.count: {needed} × {config.gpu.name} needed, {seen}{hidden}.\n"
+    if there >= needed:
+        return f"{first}Unset CUDA_VISIBLE_DEVICES, or let it name {needed} of them (in engine.env, where it is there)."
+    ways = ["Run it on a machine that has them", *_with_fewer(config, usable), "or play a recording (engine.replay)"]
+    return f"{first}{', '.join(ways)}; `specbench predict` needs no GPU."
+
+
+def _with_fewer(config: RunConfig, usable: int) -> tuple[str, ...]:
+    """How it runs on the GPUs that are here, where its ranks alone need more: heads are split by a divisor as well."""
+    parallel, count = config.parallel, config.gpu.count
+    if parallel.tp_size != count or on_this_host(config, count) != count:
+        return ()
+    ranks = max((n for n in range(1, usable + 1) if count % n == 0), default=None)
+    if ranks is None:
+        return ()
+    return (f"here with {ranks} (--set parallel.tp_size={ranks} --set gpu.count={ranks} --out FOLDER, one of its own)",)
 
 
 def on_this_host(config: RunConfig, gpus: int) -> int:
