@@ -17,6 +17,7 @@ from specbench.frames.columns import COLUMNS, build
 from specbench.frames.curves import around
 from specbench.judging.accounting import ledgers
 from specbench.judging.ledger import Card
+from specbench.params import load_run
 from specbench.reading.latency import load_name
 from specbench.studies.study import Collection, Study, collect, siblings, study
 from specbench.units import GIB
@@ -252,7 +253,7 @@ def test_the_curve_falls_off_where_the_story_does(refused: Study) -> None:
     free = refused.diagnosis.budgets["measured"].free
     curve = frames.requests_curve(refused.record.config, free=free)
     points = curve[curve["bound"] == "point"].set_index("asked_requests")
-    assert list(points.index) == list(range(1, 17))  # up to twice the 8 that were asked
+    assert list(points.index) == list(range(1, 17))  # 4 are served, so up to twice the 8 that were asked
     assert abs(points.loc[4, "kv_tokens"] - 87034) <= 3  # logged by 0512_dflash_r4
     assert abs(points.loc[8, "kv_tokens"] - 11866) <= 3  # logged by this run
     assert (points.loc[4, "verdict"], points.loc[8, "verdict"]) == ("serves", "refused")
@@ -266,9 +267,28 @@ def test_the_curve_of_the_configuration_has_the_predicted_intervals() -> None:
     assert (at["low"], at["point"], at["high"]) == (predicted.low, predicted.point, predicted.high)
 
 
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        ("tp4-8-0516", 30),  # 123 slots // 5 = 24 are served: 24 × 5 / 4
+        ("tp8-8-0516", 69),  # 277 // 5 = 55: 68.75
+        ("tp1-8", 16),  # fewer than the 8 that are asked: twice as many as are asked
+    ],
+)
+def test_the_curve_reaches_beyond_the_most_that_are_served(name: str, last: int) -> None:
+    found = frames.requests_curve(load_run(f"params/story/{name}.yaml"))
+    points = found[found["bound"] == "point"]
+    assert list(points["asked_requests"]) == list(range(1, last + 1))
+    verdicts = points["verdict"].tolist()
+    served = verdicts.count("serves")
+    assert verdicts == ["serves"] * served + verdicts[served:] and {"serves"} < set(verdicts)
+    assert served * 5 / 4 <= last
+
+
 def test_a_curve_of_many_requests_is_evenly_thinned() -> None:
     assert around(8) == list(range(1, 17))
     assert around(3) == list(range(1, 13))
+    assert around(8, 30) == list(range(1, 31)) and around(8, 10) == around(8)
     many = around(1000)  # 2,000 in at most 400 steps: every fifth, and the 1,000 itself
     assert (many[:3], 1000 in many, len(many)) == ([1, 6, 11], True, 401)
 

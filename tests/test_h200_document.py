@@ -168,3 +168,16 @@ def test_the_story_of_0_5_16_has_its_files(cards: int) -> None:
     for limit in ("state_slots", "running_requests"):
         one, other = own.limits[limit].value, emulated.limits[limit].value
         assert one is not None and other is not None and one.point == other.point
+
+
+@pytest.mark.parametrize(("cards", "of_story", "full"), [(4, 197, 237), (8, 424, 504)])
+def test_a_file_of_the_story_on_h200s_has_another_fraction_than_the_full_rows(
+    cards: int, of_story: int, full: int
+) -> None:
+    file = ROOT / "params" / "story" / f"tp{cards}-8-0516.yaml"
+    for fraction, slots in ((0.75, of_story), (0.88, full)):
+        found = predicted(load_run(file, ["gpu.name=h200", f"memory.mem_fraction_static={fraction}"]))
+        assert found is not None and found.limits["state_slots"].value is not None
+        assert found.limits["state_slots"].value.point == slots
+    assert load_run(file).memory.mem_fraction_static == 0.75
+    assert f"`tp{cards}-8-0516`: {of_story}" in WORDS and "the table's 237 and 504" in WORDS

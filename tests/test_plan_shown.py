@@ -16,6 +16,7 @@ from specbench.params import load_run, load_sections
 from specbench.planning.search import plan
 from specbench.planning.types import Answer
 from specbench.planning.wishes import of_mapping, parse
+from specbench.planning.words import setting
 from specbench.workbook.hygiene import parameter_names
 from specbench.workbook.notebooks import source
 
@@ -30,8 +31,19 @@ def answer(params: str = "story/tp1-8", requests: int = 8, context: int | None =
 def test_the_verdict_has_whole_numbers_of_every_number_of_ranks() -> None:
     lines = str(show.plan_verdict(answer())).splitlines()
     assert lines[0] == "predicted for 8 requests at once"
-    assert [line.split()[0] for line in lines[3:]] == ["TP1", "TP2", "TP4", "TP8"]
-    assert "mem_fraction_static 0.89" in lines[3] and lines[3].endswith("4 / 5 / 10")
+    assert [line.split()[0] for line in lines[3:7]] == ["TP1", "TP2", "TP4", "TP8"]
+    assert lines[3].startswith("TP1    sure  33 [32, 35]") and lines[3].endswith("4 / 5 / 10")
+
+
+def test_no_line_of_the_verdict_is_so_long_that_a_notebook_breaks_it_within_a_word() -> None:
+    """Exported notebooks break text of more than about 100 letters anywhere: each change has a line of its own."""
+    found = answer("story/tp1-8", 24)
+    text = str(show.plan_verdict(found))
+    assert max(map(len, text.splitlines())) < 90
+    changes = text.split("\n\n")[1].splitlines()
+    first = found.sizes[0].plans[0].changes
+    assert len(first) > 1 and changes[0].startswith("TP1: ")
+    assert [line.strip().removeprefix("TP1: ") for line in changes[: len(first)]] == [setting([one]) for one in first]
 
 
 def test_the_answer_names_flags_and_the_whole_command() -> None:
@@ -76,11 +88,13 @@ def test_curves_have_the_given_settings_and_the_plan() -> None:
 def test_the_region_is_up_to_the_models_own_context_on_every_number_of_ranks() -> None:
     found = answer("story/tp2-8-0516", context=32_768)
     rows = frames.plan_region(found)
-    assert list(rows["setting"].unique()) == [f"as given, TP{size}" for size in (1, 2, 4, 8)]
+    # 32,768 is given: the model's own context is another setting, and the picture says so.
+    assert list(rows["setting"].unique()) == [f"as given but for the context, TP{size}" for size in (1, 2, 4, 8)]
+    assert found.given.memory.context_length == 32_768
     assert set(rows["context_len"]) == {262_144}
     assert frames.wished_here(found) == (8, 32_768) and frames.wished_here(answer()) is None
     # 749,416 tokens // 8: what each of 8 requests can have on two cards
-    two = rows[(rows["setting"] == "as given, TP2") & (rows["asked_requests"] == 8)]
+    two = rows[(rows["setting"] == "as given but for the context, TP2") & (rows["asked_requests"] == 8)]
     assert two["tokens_per_request"].tolist() == [93_677]
 
 

@@ -210,3 +210,32 @@ def test_gib_buys_says_what_one_buys(ax: Axes) -> None:
     assert legend(ax)[0] == "asked 4: 1,000 per GiB"
     assert ax.get_title(loc="left") + ax.get_title() == "What a GiB buys: KV tokens"
     assert ax.get_xlabel() == "GiB free before loading, on each card"
+
+
+@pytest.mark.parametrize(
+    ("figures", "ticks"),
+    [
+        ((1, 2, 20, 60), ["1", "2", "5", "10", "20", "50"]),
+        (
+            (10_000, 20_000, 300_000, 900_000),
+            ["10,000", "20,000", "50,000", "100,000", "200,000", "500,000", "1,000,000"],
+        ),
+        ((1, 100, 10_000, 90_000), ["1", "10", "100", "1,000", "10,000", "100,000"]),
+    ],
+)
+def test_an_axis_that_is_logarithmic_says_so_and_has_ticks_that_people_read(
+    rows: pd.DataFrame, ax: Axes, figures: tuple[int, ...], ticks: list[str]
+) -> None:
+    plots.requests_curve(one_line(rows).assign(kv_tokens=ints(*figures), verdict="serves"), "kv_tokens", ax=ax)
+    assert ax.get_yscale() == "log" and ax.get_ylabel().endswith(", log scale")
+    low, high = ax.get_ylim()
+    formatter = ax.yaxis.get_major_formatter()
+    shown = [formatter(at) for at in ax.get_yticks() if low <= at <= high]
+    assert shown == ticks
+    assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
+
+
+def test_running_requests_are_on_the_scale_of_those_that_are_asked(rows: pd.DataFrame, ax: Axes) -> None:
+    wide = one_line(rows).assign(running_requests=ints(1, 2, 20, 60), verdict="serves")
+    plots.requests_curve(wide, "running_requests", ax=ax)
+    assert ax.get_yscale() == "linear" and ax.get_ylabel() == "running requests, predicted"

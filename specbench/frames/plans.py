@@ -31,9 +31,13 @@ def plan_curve(answer: Answer) -> pd.DataFrame:
 
 
 def plan_region(answer: Answer) -> pd.DataFrame:
-    """The same for every number of ranks, up to the model's own context: the settings as given, and the plan's."""
+    """The same for every number of ranks: the settings as given but for the context, and the plan's.
+
+    The context is the model's own, so that the tokens alone bound it; where another was given the name says so.
+    """
+    but = "" if answer.given.memory.context_length is None else " but for the context"
     configs = {
-        f"as given, TP{size.tp_size}": _with_own_context(on_ranks(answer.given, size.tp_size))
+        f"as given{but}, TP{size.tp_size}": _with_own_context(on_ranks(answer.given, size.tp_size))
         for size in answer.sizes
         if size.impossible is None
     }

@@ -18,7 +18,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from .palette import INK, MUTED, SHOUT, STATUS_COLOURS, TERM_COLOURS, WORD_COLOURS, marker, note, origin_of
 from .settings import FIGURE_NAMES, here_line, legend_of, plain, settings
@@ -34,6 +34,8 @@ _RESOLVED = {"running_requests": "resolved_requests", "state_slots": "state_slot
 _MARKED = 24
 #: Figures that differ by more than this are drawn on a logarithmic axis.
 _WIDE = 30.0
+#: Figures that differ by more than this have a tick at each power of ten only.
+_MANY_DECADES = 10_000.0
 #: Of the largest figure: a narrower band is not seen beside its line.
 _SEEN = 0.005
 #: Letters in a line of the legend: of three figures beside each other none grows into the next.
@@ -87,9 +89,12 @@ def requests_curve(
         asked_all = np.sort(points["asked_requests"].astype(float).unique())
         ax.plot(asked_all, asked_all, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
         handles.append(Line2D([], [], color=MUTED, linewidth=0.8, linestyle=":", label="as asked"))
+    scale = ""
     values = points.loc[points["verdict"] != "refused", figure].dropna().astype(float)
-    if not values.empty and values.max() > _WIDE * max(values.min(), 1.0):
-        ax.set_yscale("log")
+    # Requests that run are beside those that are asked, on the same scale.
+    if figure != "running_requests" and not values.empty and values.max() > _WIDE * max(values.min(), 1.0):
+        _logarithmic(ax, values.min(), values.max())
+        scale = ", log scale"
     else:
         ax.set_ylim(0, ax.get_ylim()[1] * 1.05)
     if one:
@@ -101,9 +106,17 @@ def requests_curve(
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_major_formatter(FuncFormatter(plain))
     ax.set_xlabel("requests asked (max_running_requests)")
-    ax.set_ylabel(f"{FIGURE_NAMES[figure]}, predicted")
+    ax.set_ylabel(f"{FIGURE_NAMES[figure]}, predicted{scale}")
     legend_of(ax, handles)
     return ax
+
+
+def _logarithmic(ax: Axes, low: float, high: float) -> None:
+    """With ticks that people read: 1, 2, 5, 10, 20, 50; the powers of ten alone where there are many."""
+    ax.set_yscale("log")
+    many = high > _MANY_DECADES * max(low, 1.0)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if many else (1.0, 2.0, 5.0)))
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def told(rows: pd.DataFrame) -> str:

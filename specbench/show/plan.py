@@ -81,13 +81,24 @@ def plan_verdict(answer: Answer) -> Shown:
             [
                 f"TP{size.tp_size}",
                 "none" if first is None else first.certainty,
-                "" if first is None else setting(first.changes),
                 *figures,
                 " / ".join(str(most.requests) for most in size.most if most.level in _LEVELS),
             ]
         )
-    names = ["ranks", "plan", "change", "state slots", "requests", "KV tokens", "most at once"]
-    return table(names, rows, caption=f"predicted for {answer.wishes.words}")
+    names = ["ranks", "plan", "state slots", "requests", "KV tokens", "most at once"]
+    figures_of = table(names, rows, caption=f"predicted for {answer.wishes.words}")
+    return joined([figures_of, _changes([size for size in answer.sizes if size.plans])])
+
+
+def _changes(sizes: list[Size]) -> Shown:
+    """What each cheapest plan changes, a line each: notebooks break long lines of text anywhere, within words too."""
+    html, lines = [], []
+    for size in sizes:
+        name, changes = f"TP{size.tp_size}: ", size.plans[0].changes
+        each = [setting([change]) for change in changes] or [setting(())]
+        lines += [f"{name if number == 0 else ' ' * len(name)}{one}" for number, one in enumerate(each)]
+        html.append(paragraph(f"{name}{setting(changes)}").html)
+    return Shown("".join(html), "\n".join(lines))
 
 
 def plan_sizes(answer: Answer) -> Shown:
