@@ -133,7 +133,7 @@ def test_lazy_without_overlap() -> None:
                 "(choose from 'auto', 'no_buffer', 'extra_buffer')"
             ),
         ),
-        ("0.5.6.post2", "extra_buffer", "error: unrecognized arguments: --mamba-scheduler-strategy"),
+        ("0.5.6.post2", "extra_buffer", "error: unrecognized arguments: --mamba-scheduler-strategy extra_buffer"),
     ],
 )
 def test_strategies_that_came_later(version: str, strategy: str, text: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specbench import specs
 from specbench.engines.sglang.checks.parallelism import has_stage_without_kv
-from specbench.engines.sglang.families import is_sparse_latent
+from specbench.engines.sglang.families import always_dp_attention, is_sparse_latent
 from specbench.engines.sglang.flags import ALGORITHM_SINCE
 from specbench.engines.sglang.sizing import rule_for
 from specbench.engines.sglang.sizing.contract import Rule
@@ -70,7 +70,7 @@ def _misread(model: str, version: str) -> bool:
 def _point(draw: st.DrawFn, version: str, models: list[str]) -> Point:
     model = draw(st.sampled_from(models))
     speculative = _speculative(draw, model, version)
-    parallel = _parallel(draw, model, speculative["algorithm"])
+    parallel = _parallel(draw, version, model, speculative["algorithm"])
     gpus = parallel["tp_size"] * parallel["pp_size"]
     sections = {
         "name": "oracle",
@@ -106,12 +106,13 @@ def _names_backends(model: str) -> bool:
     return specs.load_model(model).architecture == "GptOssForCausalLM"
 
 
-def _parallel(draw: st.DrawFn, model: str, algorithm: str) -> dict[str, Any]:
+def _parallel(draw: st.DrawFn, version: str, model: str, algorithm: str) -> dict[str, Any]:
+    target = specs.load_model(model)
     tp = draw(st.sampled_from([size for size in (1, 2, 4, 8, 16) if _splits(model, size)] or [1]))
     dp = draw(st.sampled_from((1, 1, 1, 1, 2, 4)))
-    attention = dp > 1 and tp % dp == 0 and draw(st.booleans())
+    attention = dp > 1 and tp % dp == 0 and (draw(st.booleans()) or always_dp_attention(target, version))
     stages = draw(st.integers(1, 4)) if draw(st.integers(1, 4 if algorithm == "none" else 40)) == 4 else 1
-    if has_stage_without_kv(specs.load_model(model), stages):
+    if has_stage_without_kv(rule_for(version), target, stages):
         stages = 1  # SGLang divides by zero, after what it may refuse for want of memory
     return {"tp_size": tp, "pp_size": stages, "dp_size": dp, "enable_dp_attention": attention}
 

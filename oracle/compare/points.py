@@ -32,11 +32,16 @@ KINDS: dict[str, str] = {
     "window_too_small": "ValueError: SWA pool (",
     "window_cap_too_large": "RuntimeError: SWA pool cap (",
 }
-#: Refusals that come as a model's layers are built, which the oracle does not do: it would go on to the pools.
 #: A config.json that is read by code which its checkpoint brings, or that a release reads otherwise than published.
 _UNREAD = ("does not recognize this architecture", "Glm5NextVisionConfig.__init__() missing")
 NOT_COMPARED = ("unsized", "beyond")
-BUILDING = ("AssertionError: Only 1 nextn layer is supported",)
+#: Refusals that come as a model's layers are built, or as a prefix cache is, when the pools stand: the oracle does
+#: neither, and would go on to the pools, or end with them.
+BUILDING = (
+    "AssertionError: Only 1 nextn layer is supported",
+    "AssertionError: Only support page_size=1 in mamba radix cache now.",
+    "AssertionError: Page size must be 1 for MambaRadixCache v1, got",
+)
 #: What is compared, besides refused or not. None on either side: that side does not tell.
 FIGURES = (
     "slots",
@@ -137,7 +142,7 @@ def predicted(point: Point) -> dict[str, Any]:
 def _kind_of_refusal(config: RunConfig) -> str:
     """Of the first refusal: arguments, or beyond what the oracle does (layers are not built, nothing is served)."""
     first = next(one for one in check(config) if not one.tolerated)
-    return "beyond" if first.engine_error in BUILDING or first.key == "engine.version" else "arguments"
+    return "beyond" if (first.engine_error or "").startswith(BUILDING) or first.key == "engine.version" else "arguments"
 
 
 def predicted_pools(point: Point) -> dict[str, Any]:

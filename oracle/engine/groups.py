@@ -101,13 +101,14 @@ def _join_context(named: dict[str, Group]) -> None:
 
 
 def _join_dp_attention(tp: int, dp: int, enabled: bool) -> None:
-    """Of the module that keeps its own copy of the sizes."""
+    """Of the module that keeps its own copy of them."""
     try:
         import sglang.srt.layers.dp_attention as module
     except ImportError:
         return
     ranks = dp if enabled else 1
-    sizes = {
+    places = {
+        "_ATTN_TP_GROUP": Group(tp // ranks),
         "_ATTN_TP_SIZE": tp // ranks,
         "_ATTN_TP_RANK": 0,
         "_ATTN_DP_SIZE": ranks,
@@ -116,6 +117,6 @@ def _join_dp_attention(tp: int, dp: int, enabled: bool) -> None:
         "_LOCAL_ATTN_DP_RANK": 0,
         "_ENABLE_DP_ATTENTION_FLAG": enabled,
     }
-    for name, value in sizes.items():
+    for name, value in places.items():
         if hasattr(module, name):
             setattr(module, name, value)

@@ -9,11 +9,13 @@ does is SGLang's, and so are the arguments' resolution, the configurations and t
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import importlib
 import inspect
 import re
 import sys
+import textwrap
 import types
 from pathlib import Path
 from typing import Any
@@ -178,7 +180,7 @@ def _models() -> dict[str, Path]:
 def _stop_at_first_pool() -> None:
     """Releases whose sizing runs into the allocation without a call of its own.
 
-    0.5.8 settles the requests after its pools: they are passed over. 0.5.6 settles them elsewhere: it stops.
+    0.5.8 settles the requests after its pools: they are passed over. 0.5.6 settles them in its worker: it stops.
     """
     runner = module.ModelRunner
     if hasattr(runner, "_init_pools") or hasattr(runner, "init_kv_cache_configurator"):
@@ -255,10 +257,27 @@ def size(
         if hasattr(made, "alloc_memory_pool"):
             _solve(made)
     except PoolsSized as sized:
-        requests = sized.requests
+        requests = sized.requests if hasattr(made, "max_running_requests") else _of_worker(made, sized.requests)
     except Exception as error:
         return refused("pools", error)
     return _read(made, server_args, requests)
+
+
+def _of_worker(made: Runner, rows: int) -> int:
+    """0.5.6 settles requests in its worker, from the pools: the one statement of its constructor that does."""
+    from sglang.srt.managers import tp_worker
+
+    constructor = ast.parse(textwrap.dedent(inspect.getsource(tp_worker.TpModelWorker.__init__)))
+    settles = next(
+        node
+        for node in ast.walk(constructor)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "self.max_running_requests"
+    )
+    made.req_to_token_pool = types.SimpleNamespace(size=rows)
+    worker = types.SimpleNamespace(model_runner=made, max_total_num_tokens=made.max_total_num_tokens)
+    code = compile(ast.Module(body=[settles], type_ignores=[]), tp_worker.__file__, "exec")
+    exec(code, vars(tp_worker), {"self": worker, "server_args": made.server_args})  # SGLang's own, unmodified
+    return worker.max_running_requests
 
 
 def _given(server_args: Any, view: Any, config: Any, stage: int) -> dict[str, Any]:

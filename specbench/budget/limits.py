@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ..budget_types import PredictedLimit
 from ..engines.sglang.resolve import Settings
 from ..engines.sglang.sizing.contract import Demand, Pools
-from ..engines.sglang.sizing.steps import BESIDE_INPUT
+from ..engines.sglang.sizing.steps import BESIDE_INPUT, beyond_fitting, estimated
 from ..lanes import least, most
 from ..terms import Limit
 from ..units import GIB, Interval
@@ -61,7 +61,7 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         str(per_request) if stateful else "",
     )
     requests = over(case, running_requests)
-    bound, bound_numbers = _bound_by_tokens(resolved, wanted, pools.tokens)
+    bound, bound_numbers = _bound_by_tokens(resolved, wanted, pools)
     asked = wanted.requests if wanted.requests is not None else "none asked"
     add(
         "running_requests",
@@ -70,15 +70,16 @@ def limits(case: Case) -> dict[Limit, PredictedLimit]:
         f"asked {asked}, {bound_numbers}"
         + (f", {pools.slots} // {per_request} = {pools.slots // per_request}" if stateful else ""),
     )
-    tokens = over(case, kv_tokens)
+    tokens, beyond = over(case, kv_tokens), beyond_fitting(wanted, pools.slots)
     if tokens is None:
         add("kv_tokens", None, "not predicted: the start is refused before the pools are allocated", "")
     else:
         add(
             "kv_tokens",
             tokens,
-            f"what state and scratch leave // bytes of a token (target + {case.cell.draft_words}{_beside(wanted)})",
-            f"{_of_tokens(wanted, int(pools.left_gib * GIB))} = {pools.tokens:,}",
+            f"what state and scratch leave // bytes of a token (target + {case.cell.draft_words}{_beside(wanted)})"
+            + (", and what all requests draft and verify at once, whether it fits or not" if beyond else ""),
+            f"{_of_tokens(wanted, int(pools.left_gib * GIB))}{f' + {beyond:,}' if beyond else ''} = {pools.tokens:,}",
         )
     add(
         "context_len",
@@ -115,19 +116,21 @@ def _of_tokens(wanted: Demand, left: int) -> str:
     return f"{left:,} B // ({cell} + {windows.ratio:g} × {windows.bytes:,}) B"
 
 
-def _bound_by_tokens(resolved: Settings, wanted: Demand, tokens: int | None) -> tuple[str, str]:
+def _bound_by_tokens(resolved: Settings, wanted: Demand, pools: Pools) -> tuple[str, str]:
     """What the KV pool alone allows, in words and in figures."""
+    tokens = pools.tokens
     if tokens is None:
         return "what the KV tokens allow", "KV tokens not known"
     context = wanted.context_len
-    estimate = max(min(int(tokens / context * 512), 4096), 2048)
+    estimate = estimated(resolved.rule, wanted, tokens, pools.fitting)
+    counted = pools.fitting if resolved.rule.requests_of_fitting else tokens
     half = f"{tokens:,} // 2 = {tokens // 2:,}"
     if resolved.rule.request_limit == "half_tokens" and wanted.requests is not None:
         return "tokens // 2", half
     if resolved.rule.request_limit == "none" and wanted.requests is not None:
         return "nothing that the tokens say", "no limit by tokens"
     words = "512 for every whole context of tokens, but at least 2,048 and at most 4,096"
-    figures = f"{tokens:,} / {context:,} × 512, within bounds {estimate:,}"
+    figures = f"{counted:,} / {context:,} × 512, within bounds {estimate:,}"
     if wanted.requests is None:
         return f"{words}, tokens // 2", f"{figures}, {half}"
     return words, figures

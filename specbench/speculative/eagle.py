@@ -2,7 +2,8 @@
 
 NEXTN (SGLang's alias of EAGLE for built-in heads) without a draft path uses the target's own multi-token head. When
 nothing is given SGLang takes (steps, top-k, D) = (3, 1, 4), for Llama and Grok (5, 4, 8); with top-k 1 the width is
-always steps + 1. Source: SGLang 0.5.16, arg_groups/speculative_hook.py.
+always steps + 1. (Up to 0.5.7 SGLang has its own list: engines/sglang/widths.py.) Source: SGLang 0.5.16,
+arg_groups/speculative_hook.py.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ from ..specs import ModelSpec
 from .contract import DEFAULT_REQUESTS, Complaint, DraftKv, Shape
 
 CHAIN = (3, 1, 4)
-_TREE = (5, 4, 8)
+TREE = (5, 4, 8)
 _TREE_ARCHITECTURES = ("LlamaForCausalLM", "Grok1ForCausalLM", "Grok1VForCausalLM")
+
+
+def default_widths(architecture: str) -> tuple[int, int, int]:
+    """Steps, top-k and width where none is given."""
+    return TREE if architecture in _TREE_ARCHITECTURES else CHAIN
 
 
 def drafted(section: SpeculativeSection, defaults: tuple[int, int, int]) -> Shape:
@@ -83,8 +89,7 @@ class Eagle:
     def shape(
         self, section: SpeculativeSection, target: ModelSpec, draft: ModelSpec | None, args: Mapping[str, Any]
     ) -> Shape:
-        defaults = _TREE if target.architecture in _TREE_ARCHITECTURES else CHAIN
-        return drafted(section, defaults)
+        return drafted(section, default_widths(target.architecture))
 
     def draft(self, target: ModelSpec, given: ModelSpec | None) -> ModelSpec | None:
         """The given model (its own head when it is a target-like model), else the target's head."""

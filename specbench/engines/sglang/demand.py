@@ -20,6 +20,8 @@ from .sizing.windows import apart, ratio, windows
 _PARTITION = "SGLANG_PP_LAYER_PARTITION"
 _VLM_CACHE_MIB = 100
 _FEATURE_CACHE_MIB = 1024
+#: Whose slots data-parallel attention divides in 0.5.6 (hybrid_gdn_config of model_executor/model_runner.py).
+_DIVIDED = ("Qwen3NextForCausalLM", "JetNemotronForCausalLM", "JetVLMForConditionalGeneration")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,9 @@ class Rest:
 
 def units(settings: Settings) -> tuple[Slot, Cell]:
     """Bytes of a state slot and of a KV token."""
-    pp = settings.config.parallel.pp_size
-    partition = stage_partition(settings)
+    pp, partition = settings.config.parallel.pp_size, stage_partition(settings)
+    if settings.rule.stages_hold_all and settings.target.state_layers:
+        pp, partition = 1, None
     slot = cells.slot(
         settings.rule,
         settings.target,
@@ -100,7 +103,16 @@ def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:
         ring_slot_bytes=kept.slot_bytes if kept is not None else 0,
         ring_row_bytes=kept.row_bytes if kept is not None else 0,
         windows=windows(settings, cell),
+        slots_divided=settings.rule.divides_all_slots or settings.target.architecture in _DIVIDED,
+        tokens_beyond=_tokens_beyond(settings),
     )
+
+
+def _tokens_beyond(settings: Settings) -> int:
+    """Of each request those that it drafts and those that it verifies."""
+    if not settings.rule.pool_beyond_fitting or settings.draft_kv != "eagle":
+        return 0
+    return settings.shape.steps * settings.shape.topk + settings.shape.verify_width
 
 
 def multimodal_reserve_gib(settings: Settings) -> float:

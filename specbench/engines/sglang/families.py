@@ -198,6 +198,11 @@ def settles_strategy(architecture: str, version: str) -> bool:
     return since is None or at_least(version, since)
 
 
+def settles_pages(version: str) -> bool:
+    """Whether no_buffer makes pages of one token; before, the prefix cache asserts them when the pools stand."""
+    return at_least(version, "0.5.11")
+
+
 def obeys_fp8_kv(target: ModelSpec, rule: Rule, version: str) -> bool:
     """Whether a checkpoint that asks for KV in fp8 gets it.
 
@@ -279,6 +284,11 @@ def fixed_page_size(target: ModelSpec, rule: Rule) -> int | None:
 def is_sparse_latent(target: ModelSpec) -> bool:
     """Latent attention with an indexer (DSA): types and kernels of its own."""
     return any(isinstance(layer, LatentAttention) and layer.index_dim is not None for layer in target.attention_layers)
+
+
+def always_dp_attention(target: ModelSpec, version: str) -> bool:
+    """Whether several data-parallel workers are those of DP attention, asked for or not (0.5.6, server_args.py)."""
+    return is_sparse_latent(target) and not at_least(version, "0.5.8")
 
 
 def bare_fp8(rule: Rule, gpu: GpuSpec, args: Mapping[str, object]) -> bool:

@@ -30,6 +30,7 @@ from .sizing.contract import Rule
 from .sizing.fraction import Defaults, decodes_with_graphs, defaults
 from .sizing.graph_sizes import captured_sizes
 from .splitting import uneven
+from .widths import with_default_widths
 
 Strategy = Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"]
 
@@ -120,7 +121,8 @@ def settings(
     algorithm = speculative.of(config.speculative)
     given = load_model(config.speculative.draft_model_path) if config.speculative.draft_model_path else None
     draft = algorithm.draft(target, given)
-    shape = adapted(algorithm.shape(config.speculative, target, draft, args), config, version, args)
+    drafts = with_default_widths(config.speculative, rule, target)
+    shape = adapted(algorithm.shape(drafts, target, draft, args), config, version, args)
     problem = uneven(config, target, draft)
     if problem is not None:
         raise ConfigError(f"parallel.tp_size: {problem.reason}.\nSizes that work: {problem.allowed}.")
@@ -246,7 +248,8 @@ def _page_size(config: RunConfig, rule: Rule, strategy: Strategy | None, target:
     fixed = families.fixed_page_size(target, rule)
     if fixed is not None:
         return fixed
-    settled = families.settles_strategy(target.architecture, rule_version(config.engine))  # else nobody looks at pages
+    version = rule_version(config.engine)
+    settled = families.settles_strategy(target.architecture, version) and families.settles_pages(version)
     return 1 if strategy == "no_buffer" and target.state_layers and settled else config.memory.page_size or 1
 
 

@@ -11,6 +11,7 @@ from ....specs import ModelSpec
 from ..acceptance import HONOURED_SINCE, honoured
 from ..given import server_args
 from ..sizing.contract import Rule
+from ..widths import with_default_widths
 from .refusal import Refusal
 
 _KEY = "workload.simulate_acc_len"
@@ -50,14 +51,15 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
 
 
-def of_models(config: RunConfig, target: ModelSpec, draft: ModelSpec | None) -> Iterator[Refusal]:
+def of_models(config: RunConfig, rule: Rule, target: ModelSpec, draft: ModelSpec | None) -> Iterator[Refusal]:
     """The engine cuts a wished length silently at the longest one that a step can yield."""
     length = config.workload.simulate_acc_len
     if length is None or speculative.canonical(config.speculative.algorithm) == "none":
         return
     try:
         algorithm = speculative.of(config.speculative)
-        longest = algorithm.shape(config.speculative, target, draft, server_args(config)).longest_accept
+        drafts = with_default_widths(config.speculative, rule, target)
+        longest = algorithm.shape(drafts, target, draft, server_args(config)).longest_accept
     except SpecbenchError:
         return
     if length > longest:

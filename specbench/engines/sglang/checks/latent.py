@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
 from ....versions import at_least
-from ..families import fixed_page_size, is_sparse_latent
+from ..families import always_dp_attention, fixed_page_size, is_sparse_latent
 from ..given import server_args
 from ..resolve import resolve_strategy
 from ..sizing.contract import Rule
@@ -23,6 +23,17 @@ def refusals(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> 
     if fixed_page_size(target, rule) is not None:
         yield from _kv_type(config, version, target)
         yield from _strategy(config, version, rule, target)
+    parallel = config.parallel
+    if always_dp_attention(target, version) and parallel.dp_size > 1 and not parallel.enable_dp_attention:
+        divides = parallel.tp_size % parallel.dp_size == 0
+        yield Refusal(
+            key="parallel.enable_dp_attention",
+            value=False,
+            reason="the version turns data-parallel attention on for sparse latent attention: it is not what is asked"
+            + ("" if divides else ", and the ranks do not divide into so many workers"),
+            allowed="true, with a dp_size that divides tp_size; or dp_size 1",
+            engine_error=None if divides else "AssertionError",
+        )
 
 
 def _remote_code(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:

@@ -16,8 +16,10 @@ from .refusal import Refusal
 _PARTITION = "SGLANG_PP_LAYER_PARTITION"
 
 
-def has_stage_without_kv(target: ModelSpec, pp: int) -> bool:
+def has_stage_without_kv(rule: Rule, target: ModelSpec, pp: int) -> bool:
     """Whether layers that are cut as evenly as they go leave a stage without KV (SGLang: pool_configurator.py)."""
+    if rule.stages_hold_all and target.state_layers:
+        return False
     kept = ([part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stage_layers(target.layers, pp))
     return pp > 1 and not all(kept)
 
@@ -50,9 +52,9 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
 
 
-def of_models(config: RunConfig, target: ModelSpec, draft: ModelSpec | None) -> Iterator[Refusal]:
+def of_models(config: RunConfig, rule: Rule, target: ModelSpec, draft: ModelSpec | None) -> Iterator[Refusal]:
     """SGLang asserts divisibility while it builds the layers, and divides by the bytes of a stage's token."""
-    if has_stage_without_kv(target, config.parallel.pp_size) and _PARTITION not in config.engine.env:
+    if has_stage_without_kv(rule, target, config.parallel.pp_size) and _PARTITION not in config.engine.env:
         yield Refusal(
             key="parallel.pp_size",
             value=config.parallel.pp_size,

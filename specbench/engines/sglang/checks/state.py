@@ -9,7 +9,7 @@ from ....configuration.config import RunConfig
 from ....errors import ConfigError
 from ....specs import ModelSpec
 from ....versions import at_least
-from ..families import disables_radix_cache, fixed_page_size, settles_strategy
+from ..families import disables_radix_cache, fixed_page_size, settles_pages, settles_strategy
 from ..given import server_args
 from ..resolve import keeps_prefixes, overlaps, resolve_strategy
 from ..sizing.contract import Rule
@@ -44,7 +44,7 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
             engine_error=(
                 f"error: argument --mamba-scheduler-strategy: invalid choice: {asked!r} (choose from {choices})"
                 if has_flag
-                else "error: unrecognized arguments: --mamba-scheduler-strategy"
+                else f"error: unrecognized arguments: --mamba-scheduler-strategy {asked}"
             ),
         )
 
@@ -172,14 +172,34 @@ def _lazy(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
 
 
 def _pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
-    """From 0.5.14 `auto` that becomes no_buffer does not make pages of one token any more."""
+    """`auto` that becomes no_buffer makes pages of one token from 0.5.11 to 0.5.13; before, any no_buffer wants them.
+
+    Source: server_args.py; mem_cache/mamba_radix_cache.py of 0.5.6.post2, 0.5.8 and 0.5.10.
+    """
     page = config.memory.page_size
+    if not settles_pages(version):
+        if page not in (None, 1) and resolve_strategy(config, rule, True, version, target) == "no_buffer":
+            yield _pages_of_one_for_the_cache(page, version)
+        return
     if config.memory.mamba_radix_cache_strategy != "auto" or page in (None, 1) or not at_least(version, "0.5.14"):
         return
     if fixed_page_size(target, rule) is not None:
         return
     if resolve_strategy(config, rule, True, version, target) == "no_buffer":
         yield _pages_of_one(page)
+
+
+def _pages_of_one_for_the_cache(page: int | None, version: str) -> Refusal:
+    error = "AssertionError: Only support page_size=1 in mamba radix cache now."
+    if at_least(version, "0.5.8"):
+        error = f"AssertionError: Page size must be 1 for MambaRadixCache v1, got {page}"
+    return Refusal(
+        key="memory.page_size",
+        value=page,
+        reason="the prefix cache of a model with state keeps pages of one token",
+        allowed="1, or disable_radix_cache: true",
+        engine_error=error,
+    )
 
 
 def _requests(config: RunConfig) -> Iterator[Refusal]:

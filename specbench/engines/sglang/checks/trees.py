@@ -1,10 +1,10 @@
 """Trees of drafts over pages of more than one token: some attention backends alone can read them.
 
 In: a configuration and its target. Out: refusals. A tree is an EAGLE top-k, or an NGRAM breadth (a tree by default),
-above 1. Sparse attention fixes its pages, and latent one its backend, too. Elsewhere the backend counts that is stated:
-the one that the engine chooses depends on the card and on what is installed, and then nothing is refused here. Sources:
-server_args.py of 0.5.6.post2 to 0.5.12 (_handle_speculative_decoding), arg_groups/speculative_hook.py of 0.5.13 to
-0.5.23 (_handle_eagle_family, _handle_ngram).
+above 1, given or by default. Sparse attention fixes its pages, and latent one its backend, too. Elsewhere the backend
+counts that is stated: the one that the engine chooses depends on the card and on what is installed, and then nothing is
+refused here. Sources: server_args.py of 0.5.6.post2 to 0.5.12 (_handle_speculative_decoding),
+arg_groups/speculative_hook.py of 0.5.13 to 0.5.23 (_handle_eagle_family, _handle_ngram).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ....versions import at_least
 from ..families import fixed_page_size, is_sparse_latent
 from ..given import server_args
 from ..sizing.contract import Rule
+from ..widths import with_default_widths
 from .refusal import Refusal
 
 _SPARSE = "dsa"  # the backend of sparse latent attention, as the engine names it from 0.5.13 on
@@ -30,7 +31,8 @@ def refusals(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> 
     if name == "NGRAM":
         yield from _branches(config, fixed, _SPARSE if is_sparse_latent(target) else _stated_backend(config))
     elif name in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE") and (fixed is None or is_sparse_latent(target)):
-        yield from _tree(config, version, fixed)
+        topk = with_default_widths(config.speculative, rule, target).eagle_topk or 1
+        yield from _tree(config, version, fixed, topk)
 
 
 def _branches(config: RunConfig, fixed: int | None, backend: str | None) -> Iterator[Refusal]:
@@ -50,8 +52,8 @@ def _branches(config: RunConfig, fixed: int | None, backend: str | None) -> Iter
         yield _over_pages(page, backend, ("flashinfer",), f"{key}: 1", error)
 
 
-def _tree(config: RunConfig, version: str, fixed: int | None) -> Iterator[Refusal]:
-    topk, page, backend = config.speculative.eagle_topk or 1, config.memory.page_size or 1, _stated_backend(config)
+def _tree(config: RunConfig, version: str, fixed: int | None, topk: int) -> Iterator[Refusal]:
+    page, backend = config.memory.page_size or 1, _stated_backend(config)
     later = at_least(version, "0.5.13")
     able = ("flashinfer", "fa3", "triton") if later else ("flashinfer", "fa3")
     if topk <= 1:

@@ -51,6 +51,8 @@ class Demand:
     max_total_tokens: int | None
     page_size: int
     context_len: int
+    slots_divided: bool = True  # ranks of data-parallel attention share the slots, too
+    tokens_beyond: int = 0  # of each request, that the pool gets beyond those that fit (0.5.6); 0: none
     #: rings of inputs that replace the recurrent states of a verification (`rings.py`)
     keeps_states: bool = True  # the scratch has a recurrent state per token; False: rings replace them
     ring_slot_bytes: int = 0  # with every slot
@@ -75,6 +77,7 @@ class Pools:
     refusal: Refusal | None
     allocated: bool  # whether the pools were allocated (a refusal can come before or after)
     window_tokens: int = 0  # of the pool of layers with a window
+    fitting: int = 0  # tokens before --max-total-tokens and whole pages
 
 
 _ERAS = {
@@ -96,6 +99,13 @@ class Rule:
     solve: Solve
     #: target only, or target and draft, before the pools are sized
     draft_loads_first: bool
+    trees_by_default: bool  # EAGLE drafts a tree where no widths are given, but for some architectures (`widths.py`)
+    #: the pool has room for what requests draft and verify, beyond the tokens that fit
+    pool_beyond_fitting: bool
+    #: whether data-parallel attention divides the slots of every model, or of gated delta nets alone
+    divides_all_slots: bool
+    #: the requests that nobody limits follow from the tokens that fit, not from those of the pool
+    requests_of_fitting: bool
     #: rows beyond slots and requests that the solver charges (they are allocated in every version)
     charges_padding: bool
     #: the scratch has a row per state slot (0.5.6) or per resolved request
@@ -117,6 +127,9 @@ class Rule:
     index_pooled: bool  # index keys of several tokens in one
     raw_on_blackwell: bool  # bare fp8 by default there (backend trtllm)
     rings: Literal["none", "per_slot", "delta_nets_per_request"]  # --enable-linear-replayssm-spec
+    stages_hold_all: (
+        bool  # pipeline stages of a model with state: each keeps KV and state of all layers, and charges it
+    )
     largest_stage_only: bool  # pipeline stages: charge the largest share of linear layers, not all
     multimodal_reserve: bool
     state_dtype_default: Literal["float32", "config"]

@@ -11,23 +11,36 @@ from .contract import Demand, Pools, Rule
 
 #: Tokens of a request that no input has: one of the context or the pool, five more of the input's limit.
 BESIDE_INPUT = 6
+_ROOM_BESIDE = 100  # tokens, with those of `beyond_fitting`
 
 
-def tokens(demand: Demand, rest_gib: float) -> int:
-    """KV tokens that fit into `rest_gib`, page by page, below the user's limit."""
+def tokens(demand: Demand, rest_gib: float, slots: int) -> tuple[int, int]:
+    """KV tokens that fit into `rest_gib`; and those of the pool, page by page, below the user's limit."""
     available, windows = whole(rest_gib * GIB), demand.windows
     if windows is None:
-        fit = available // demand.cell_bytes
-    elif windows.cap is not None:
+        # down, as 0.5.6 does; later releases make whole bytes first, which differs below zero only
+        fit = whole(rest_gib * GIB // demand.cell_bytes)
+        return fit, _limited(demand, fit + beyond_fitting(demand, slots))
+    if windows.cap is not None:
         fit = (available - windows.cap * windows.bytes) // demand.cell_bytes
     elif windows.whole_cell_first:  # limit and pages hold for tokens of which every layer would keep all
         every_layer = demand.cell_bytes + windows.bytes
         parted = _limited(demand, available // every_layer) * every_layer
         fit = whole(parted / (demand.cell_bytes + windows.ratio * windows.bytes))
-        return fit // demand.page_size * demand.page_size
+        return fit, fit // demand.page_size * demand.page_size
     else:
         fit = whole(available // (demand.cell_bytes + windows.ratio * windows.bytes))
-    return _limited(demand, fit)
+    return fit, _limited(demand, fit)
+
+
+def beyond_fitting(demand: Demand, slots: int) -> int:
+    """Tokens that the pool gets whether they fit or not: what all requests draft and verify at once (0.5.6)."""
+    if not demand.tokens_beyond or demand.requests is None:
+        return 0
+    requests = demand.requests
+    if demand.slot_bytes:
+        requests = least(requests, slots // demand.slots_per_request)
+    return requests * demand.tokens_beyond + _ROOM_BESIDE
 
 
 def _limited(demand: Demand, fit: int) -> int:
@@ -59,10 +72,15 @@ def share(rule: Rule, requests: int, divisor: int) -> int:
     return most(1, each) if rule.guards_zero_division else each
 
 
-def resolve_requests(rule: Rule, demand: Demand, slots: int, token_count: int) -> int:
-    """`max_running_requests` as the engine resolves it, from tokens and slots."""
-    estimate = whole(token_count / demand.context_len * 512)
-    estimate = most(least(estimate, 4096), 2048)
+def estimated(rule: Rule, demand: Demand, token_count: int, fitting: int) -> int:
+    """Requests by the pool's tokens, or by those that fit before the user's limit."""
+    estimate = whole((fitting if rule.requests_of_fitting else token_count) / demand.context_len * 512)
+    return most(least(estimate, 4096), 2048)
+
+
+def resolve_requests(rule: Rule, demand: Demand, slots: int, token_count: int, fitting: int | None = None) -> int:
+    """`max_running_requests` as the engine resolves it, from tokens and slots. `fitting`: None: all of the tokens."""
+    estimate = estimated(rule, demand, token_count, token_count if fitting is None else fitting)
     asked = requests_per_worker(rule, demand, demand.attention_dp)
     if asked is None:
         found = least(estimate, token_count // 2)
@@ -81,14 +99,18 @@ def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
     """Tokens and requests, from what the state has left over; with the checks of the rule's version."""
     if rule.refuses_no_room and pools.left_gib <= 0:
         return replace(pools, refusal="no_room")
-    count = tokens(demand, pools.left_gib)
+    fitting, count = tokens(demand, pools.left_gib, pools.slots)
     windows = demand.windows
     if count <= 0:
         capped = windows is not None and windows.cap is not None
-        return replace(pools, tokens=0, refusal="window_cap_too_large" if capped else "not_enough_memory")
+        return replace(
+            pools, tokens=0, fitting=fitting, refusal="window_cap_too_large" if capped else "not_enough_memory"
+        )
     beside = window_tokens(demand, count)
-    requests = resolve_requests(rule, demand, pools.slots, count)
-    solved = partial(replace, pools, tokens=count, window_tokens=beside)  # one copy, of which a search makes thousands
+    requests = resolve_requests(rule, demand, pools.slots, count, fitting)
+    solved = partial(
+        replace, pools, tokens=count, fitting=fitting, window_tokens=beside
+    )  # one copy, of which a search makes thousands
     if windows is not None and windows.checked and windows.cap is None and windows.tokens + demand.page_size >= beside:
         return solved(refusal="window_too_small", requests=0)
     if requests <= 0 and demand.slot_bytes and rule.era in ("II", "III"):

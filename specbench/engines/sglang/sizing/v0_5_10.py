@@ -15,4 +15,5 @@ RULE = replace(
     speculative_reserve_mib=4096,
     raw_on_blackwell=True,
     request_limit="estimate",
+    requests_of_fitting=False,
 )

@@ -1,6 +1,7 @@
 """0.5.6: before requests and slots were told apart. Every slot carries its own scratch, so K is small and S = K.
 
 Source: 0.5.6.post2, srt/model_executor/model_runner.py. With a radix cache an explicit slot count is overwritten.
+The tokens that drafts and verification hold at once are added to the pool, beyond what fits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         slots = demand.explicit_slots
     else:
         slots = demand.requests if demand.requests is not None else 512
-    slots //= demand.attention_dp
+    if demand.slots_divided:
+        slots //= demand.attention_dp
     rest_gib -= slots * demand.slot_bytes * rows / GIB
     scratch = slots * demand.slot_bytes * demand.draft_tokens
     return finish(rule, demand, state_only(slots, scratch, rest_gib))
@@ -33,6 +35,10 @@ RULE = Rule(
     era="0",
     solve=solve,
     draft_loads_first=False,
+    trees_by_default=True,
+    pool_beyond_fitting=True,
+    divides_all_slots=False,
+    requests_of_fitting=True,
     charges_padding=False,
     scratch_per_slot=True,
     dedup_conv=False,
@@ -51,11 +57,12 @@ RULE = Rule(
     index_pooled=False,
     raw_on_blackwell=False,
     rings="none",
+    stages_hold_all=True,
     largest_stage_only=False,
     multimodal_reserve=False,
     state_dtype_default="float32",
     fp8_kv_of=("modelopt_fp8", "modelopt_fp4", "modelopt_mixed"),  # mixed checkpoints load from 0.5.10 on
-    strategies=("auto", "no_buffer"),
+    strategies=("auto",),  # which is no_buffer; there is no flag
     auto_strategy="no_buffer",
     extra_buffer_always_four=False,
     overlap_with=("none",),
