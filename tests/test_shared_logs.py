@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from specbench.diagnose.diagnosis import of_path, of_paths
+from specbench.diagnose.diagnosis import of_log, of_path, of_paths
 from specbench.diagnose.document import to_document
+from specbench.diagnose.shared_log import of_shared
 from specbench.diagnose.told import Told
+from specbench.diagnose.types import Diagnosis
 from specbench.engines.sglang import logs
 from specbench.engines.sglang.logs import servers
 from specbench.engines.sglang.logs.scan import Hit
@@ -171,13 +173,55 @@ def test_without_a_failure_it_is_the_gravest_finding() -> None:
     data = stream(mixed(compose, {name: SERVERS[name] for name in ("sglang-1", "sglang-3")})).getvalue()
     document = json.loads(specbench("diagnose", "-", "--json", stdin=data).stdout)
     assert document["servers"] == [
-        {"name": "sglang-1", "outcome": "served"},
-        {"name": "sglang-3", "outcome": "capped"},
+        {"name": "sglang-1", "outcome": "served", "finding": None},
+        {"name": "sglang-3", "outcome": "capped", "finding": None},
     ]
     (mark,) = document["marks"]
     assert mark == (
         "sglang-3 alone: the one with the gravest finding of 2 servers in this log (sglang-1 served, sglang-3 capped); "
         "--server NAME for another"
+    )
+
+
+PROVOKED = Path(__file__).parent / "logs" / "sglang" / "provoked"
+
+
+def both(first: str, second: str) -> tuple[str, list[dict[str, Any]]]:
+    """The mark and the servers of a log that two provoked failures share."""
+    texts = (PROVOKED / f"0.5.16-{name}.log" for name in (first, second))
+    files = zip(("sglang-1", "sglang-2"), texts, strict=True)
+    lines = [compose(name, line) for name, file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    document = to_document(one_of(lines))
+    (mark,) = document["marks"]
+    return mark, document["servers"]
+
+
+def one_of(lines: list[str]) -> Diagnosis:
+    text = io.BytesIO("\n".join(lines).encode())
+    found = of_shared(text, "both.log", None, lambda share, name: of_log(share, name=name))
+    assert found is not None
+    return found
+
+
+def test_where_both_died_the_others_cause_is_told_and_why_one_is_graver() -> None:
+    """A start that is refused loses all; what a hang costs is not known."""
+    mark, servers = both("tp2-rank-stopped", "slots2")
+    assert mark == (
+        "sglang-2 alone: the gravest of the 2 that failed (its finding costs 100%, the others' less, or it is not "
+        "known how much), of 2 servers in this log (sglang-1 crashed: A step hung (watchdog-timeout), sglang-2 "
+        "refused); --server NAME for another"
+    )
+    assert servers == [
+        {"name": "sglang-1", "outcome": "crashed", "finding": "watchdog-timeout"},
+        {"name": "sglang-2", "outcome": "refused", "finding": "refused-state-pool"},
+    ]
+
+
+def test_of_two_that_are_equally_grave_it_is_the_first() -> None:
+    mark, _ = both("tp2-rank-stopped", "tp2-card-missing")
+    assert mark == (
+        "sglang-1 alone: the first of the 2 that failed, none of which is graver, of 2 servers in this log (sglang-1 "
+        "crashed, sglang-2 crashed: A GPU is not there (gpu-missing)); --server NAME for another"
     )
 
 

@@ -22,6 +22,7 @@ from ..logsources import Again, Share, tells_sources
 from ..logtext import CHUNK_BYTES, LONGEST_LINE, Pieces
 from ..reading.outcome import in_words
 from ..terms import Outcome
+from .catalogue import title
 from .finding import GRAVEST_FIRST
 from .types import Diagnosis, Server
 
@@ -57,7 +58,8 @@ def of_shared(
 
 def _asked(name: str, found: Diagnosis, names: Sequence[str]) -> Diagnosis:
     others = [other for other in names if other != name]
-    told = [Server(name=one, outcome=found.outcome if one == name else None) for one in names]
+    mine = _server(name, found)
+    told = [mine if one == name else Server(name=one, outcome=None) for one in names]
     return _marked(
         found, told, f"{name} alone, as asked; {len(names)} servers wrote this log, beside it {_few(others)}"
     )
@@ -67,9 +69,9 @@ def _gravest(every: Mapping[str, Diagnosis]) -> Diagnosis:
     name = min(every, key=lambda name: _gravity(every[name]))
     if len(every) == 1:
         return every[name]
-    told = [Server(name=one, outcome=found.outcome) for one, found in every.items()]
-    outcomes = _few([f"{one} {in_words(found.outcome)}" for one, found in every.items()])
-    why = _why(every[name], [found.outcome for found in every.values()])
+    told = [_server(one, found) for one, found in every.items()]
+    outcomes = _few([_in_words(one, beside=one.name != name) for one in told])
+    why = _why(name, every)
     mark = f"{name} alone: {why} of {len(every)} servers in this log ({outcomes}); --server NAME for another"
     return _marked(every[name], told, mark)
 
@@ -122,10 +124,30 @@ def _gravity(found: Diagnosis) -> tuple[int, float]:
     return GRAVEST_FIRST[first.severity], -(first.lost or 0.0)
 
 
-def _why(chosen: Diagnosis, outcomes: Sequence[Outcome]) -> str:
-    failed = sum(outcome in _FAILED for outcome in outcomes)
+def _server(name: str, found: Diagnosis) -> Server:
+    main = found.main_finding
+    failed = found.outcome in _FAILED and main is not None
+    return Server(name=name, outcome=found.outcome, finding=main.id if failed and main is not None else None)
+
+
+def _in_words(one: Server, *, beside: bool) -> str:
+    """'sglang-2 refused'; of one that is not diagnosed here with what it failed of: 'sglang-2 refused: … (id)'."""
+    outcome = "not looked at" if one.outcome is None else in_words(one.outcome)
+    why = f": {title(one.finding)} ({one.finding})" if beside and one.finding is not None else ""
+    return f"{one.name} {outcome}{why}"
+
+
+def _why(name: str, every: Mapping[str, Diagnosis]) -> str:
+    """What is called gravest is fatal, and what it costs is known and more; of equal ones it is the first."""
+    chosen, failed = every[name], [one for one, found in every.items() if found.outcome in _FAILED]
     if chosen.outcome in _FAILED:
-        return "the only one that failed" if failed == 1 else f"the gravest of the {failed} that failed,"
+        if len(failed) == 1:
+            return "the only one that failed"
+        if [_gravity(every[one]) for one in failed].count(_gravity(chosen)) > 1:
+            return f"the first of the {len(failed)} that failed, none of which is graver,"
+        lost = chosen.findings[0].lost if chosen.findings else None
+        costs = "" if not lost else f" (its finding costs {lost:.0%}, the others' less, or it is not known how much)"
+        return f"the gravest of the {len(failed)} that failed{costs},"
     return "the one with the gravest finding" if chosen.findings else "the first"
 
 

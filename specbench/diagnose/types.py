@@ -13,6 +13,7 @@ from ..judging.ledger import Ledger
 from ..judging.reconcile import Reconciliation
 from ..judging.sides import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status
+from .catalogue import FindingId
 from .finding import Finding
 from .own_figures import OwnFigure
 from .told import Question
@@ -49,6 +50,7 @@ class Server:
 
     name: str  # of its sources, as what stands around their lines calls them
     outcome: Outcome | None  # None: not looked at
+    finding: FindingId | None = None  # what it failed of; None: it did not fail, or was not looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
