@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from specbench.campaign.bill import Clock
 from specbench.campaign.fitting import calls, least_deadline_s, needs_s
 from specbench.cli import app
+from specbench.cli.run import _command
 from specbench.configuration.config import RunConfig
 from specbench.params import load_campaign, load_run
 
@@ -99,10 +100,14 @@ def test_a_dry_run_says_what_fits(campaign: Path) -> None:
 
 def test_the_bill_says_what_it_leaves_out_and_what_its_minutes_cost(campaign: Path) -> None:
     """137.5 + 2 × 44.5 + 3 × 10 = 256.5 s of one GPU: 4.3 minutes, 0.07125 h × 3.5 = 0.249."""
-    assert "Not counted: what comes before the first start (installing engines, copying models" in dry(campaign)
+    told = f"Results go to {campaign.parent / 'out'}. Not counted: what comes before the first start (installing"
+    assert told in dry(campaign)
     assert "4.3 GPU minutes, about 0.25 at 3.50 per GPU hour" in dry(campaign, "--price-per-gpu-hour", "3.5")
     said = json.loads(dry(campaign, "--price-per-gpu-hour", "3.5", "--json"))
     assert said["bill"]["price"] == {"per_gpu_hour": 3.5, "total": 0.25}
     assert "per GPU hour" not in dry(campaign)
+    assert "--price-per-gpu-hour 3.5" in _command(
+        campaign, [], None, None, 225, skip=None, price=3.5, strict=False, json_output=False
+    )
     wrong = CliRunner().invoke(app, ["run", str(campaign), "--dry-run", "--price-per-gpu-hour", "0"])
     assert wrong.exit_code == 2

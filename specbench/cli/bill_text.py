@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import textwrap
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from ..load.foreseen import of_workload
 from ..records.listing import saved
 from ..terms import Verdict
 from ..units import counted
+from . import calls_text
 
 _STYLES: dict[Verdict | None, str] = {"serves": "green", "capped": "yellow", "refused": "red", None: "dim"}
 _INDENT = " " * 4
@@ -59,7 +59,7 @@ def expectations(campaign: str, ahead: Outlook, price: float | None = None) -> N
     bill_line = _sum(campaign, ahead, price)
     console.print(bill_line, highlight=False, soft_wrap=True, markup=False)
     if ahead.bill.starts:
-        _say(console, _NOT_COUNTED)
+        _say(console, f"Results go to {ahead.root}. {_NOT_COUNTED}")
     _say_fitting(ahead.calls, console)
     _say_skipped(ahead, console)
     for doubt in (*_refused(ahead), *ahead.doubts):
@@ -104,16 +104,10 @@ def document(campaign: str, ahead: Outlook, price: float | None = None) -> dict[
             "gpu_minutes_saved": round(ahead.bill.saved_gpu_s / 60, 2),
             "notes": list(ahead.bill.notes),
         },
-        "deadline": _calls(ahead.calls),
+        "deadline": calls_text.document(ahead.calls),
         "doubts": [*_refused(ahead), *ahead.doubts],
         "runs": [_run(standing, costs.get(standing.config.name), ahead) for standing in ahead.standings],
     }
-
-
-def _calls(calls: Calls | None) -> dict[str, Any] | None:
-    if calls is None:
-        return None
-    return {"seconds": calls.deadline_s, "calls": [list(names) for names in calls.runs], "too_long": list(calls.never)}
 
 
 def _refused(ahead: Outlook) -> list[str]:
@@ -128,25 +122,8 @@ def _refused(ahead: Outlook) -> list[str]:
 
 
 def _say_fitting(calls: Calls | None, console: Console) -> None:
-    for text in () if calls is None else _fitting(calls):
+    for text in () if calls is None else calls_text.sentences(calls):
         _say(console, text)
-
-
-def _fitting(calls: Calls) -> list[str]:
-    """What a call of the deadline has time for, by the bill, and how many such calls the whole takes."""
-    of = f"--deadline {calls.deadline_s:g}"
-    later = [name for names in calls.runs[1:] for name in names]
-    told = []
-    if calls.runs:
-        first = calls.runs[0]
-        part = f"{len(first)} of {len(first + calls.never) + len(later)}, in this order: {', '.join(first)}"
-        told.append(f"{of}: by the bill it has time for {part if later or calls.never else 'all'}.")
-    if later:
-        told.append(f"For further calls are left: {', '.join(later)}. {of} takes {len(calls.runs)} calls in all.")
-    if calls.never and calls.least_s is not None:
-        least = f"--deadline {math.ceil(calls.least_s / 10) * 10} does for all of them"
-        told.append(f"Too long for any call of {of}: {', '.join(calls.never)}; {least}.")
-    return told
 
 
 def _say_skipped(ahead: Outlook, console: Console) -> None:

@@ -150,7 +150,15 @@ def run(
         )
     longer = _longer(deadline, result.least_s)
     again = _command(
-        params, overrides or [], out, machine, longer or deadline, skip=skip, strict=strict, json_output=json_output
+        params,
+        overrides or [],
+        out,
+        machine,
+        longer or deadline,
+        skip=skip,
+        price=price,
+        strict=strict,
+        json_output=json_output,
     )
     if json_output:
         _print_json(document(result) | {"go_on": again if result.left else None})
@@ -181,6 +189,7 @@ def _command(
     deadline: float | None,
     *,
     skip: Skip | None,
+    price: float | None,
     strict: bool,
     json_output: bool,
 ) -> str:
@@ -197,6 +206,7 @@ def _command(
         words += ["--deadline", f"{deadline:g}"]
     words.append("--resume")
     words += [] if skip is None else ["--skip", skip.value]
+    words += [] if price is None else ["--price-per-gpu-hour", f"{price:g}"]
     words += ["--strict"] * strict + ["--json"] * json_output
     return shlex.join(words)
 
