@@ -298,7 +298,7 @@ def test_a_plan_says_of_every_number_of_cards_whether_it_was_measured(card: str)
     assert tuple(size["rests_on"]["free"]["basis"] for size in told["sizes"]) == RESTS[card]
     assert found.best is not None
     words = found.best.budget.free.rests_on
-    assert words is not None and words.words in rests_on(found.best.budget)
+    assert words is not None and words.words in rests_on(found.best)
     assert f"4 × {load_gpu(config.gpu.name).words}" in words.words
     assert ("not measured" in words.words) == (RESTS[card][2] != "measured")
     assert told["plan"]["predicted"]["free_memory"] == {"basis": words.basis, "words": words.words}

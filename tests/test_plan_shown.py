@@ -16,7 +16,7 @@ from specbench.params import load_run, load_sections
 from specbench.planning.search import plan
 from specbench.planning.types import Answer
 from specbench.planning.wishes import of_mapping, parse
-from specbench.planning.words import setting
+from specbench.planning.words import rests_on, setting
 from specbench.workbook.hygiene import parameter_names
 from specbench.workbook.notebooks import source
 
@@ -49,6 +49,10 @@ def test_no_line_of_the_verdict_is_so_long_that_a_notebook_breaks_it_within_a_wo
 def test_the_answer_names_flags_and_the_whole_command() -> None:
     shown = show.plan_answer(answer())
     assert "Yes: 8 requests at once, on 1 × RTX PRO 6000 (TP1): set mem_fraction_static 0.89." in shown.text
+    assert "mem_fraction_static 0.89 (set by this plan)" in shown.text and rests_on(answer().sizes[1].plans[0]) == (
+        "the configuration alone; free memory inferred, not measured on 2 × RTX PRO 6000; "
+        "mem_fraction_static 0.75 (given)"
+    )
     assert "- --mem-fraction-static 0.75\n+ --mem-fraction-static 0.89" in shown.text
     assert 'class="verdict served"' in shown.html and "python -m sglang.launch_server" in shown.html
     assert "--mamba-ssm-dtype bfloat16" in show.plan_alternatives(answer()).html

@@ -81,6 +81,8 @@ def test_other_ranks_are_predicted_from_the_configuration_alone(record: WhatIf) 
         "gpu.count": 2,
     }
     assert (found.verdict, found.basis, found.limit("running_requests")) == ("serves", "config", 8)
+    said = figures.headline(record, record.with_({}), found).text
+    assert "from the configuration alone; free memory measured on 2 × H200: other ranks load other weights" in said
     # tp2_0512_dflash_r8, started so, logged 165 slots and 591,558 tokens.
     assert (found.limit("state_slots"), found.limit("kv_tokens")) == (165, 591_559)
 

@@ -63,7 +63,7 @@ def _best(answer: Answer, best: Plan, console: Console) -> None:
     style = "green" if best.certainty == "sure" else "yellow"
     console.print(Text(f"{certainty(best)}.", style=style), highlight=False)
     console.print(Text(f"predicted: {reached(best.budget)}.", style=style), highlight=False)
-    console.print(f"predicted from {escape(rests_on(best.budget))}.", highlight=False)
+    console.print(f"predicted from {escape(rests_on(best))}.", highlight=False)
     if best.costs:
         console.print(f"against the settings as they are: {escape('; '.join(best.costs))}.", highlight=False)
     for warning in cautions(best):

@@ -5,6 +5,7 @@ One text for the terminal, the page and the notebook. Nothing is escaped here.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..budget_types import MemoryBudget
@@ -58,11 +59,13 @@ def _beside(budget: MemoryBudget) -> str:
     return "estimated: less than graphs and a full prefill likely take"
 
 
-def rests_on(budget: MemoryBudget) -> str:
+def rests_on(plan: Plan) -> str:
     """'the configuration alone; free memory inferred, not measured on 4 × RTX PRO 6000; mem_fraction_static 0.75
     (given)'."""
-    fraction = [argument.words for argument in budget.resolved if argument.name == FRACTION]
-    return "; ".join([budget.basis_words, *fraction])
+    fraction = [argument for argument in plan.budget.resolved if argument.name == FRACTION]
+    if any(change.kind == "fraction" for change in plan.changes):
+        fraction = [dataclasses.replace(argument, source="set by this plan") for argument in fraction]
+    return "; ".join([plan.budget.basis_words, *(argument.words for argument in fraction)])
 
 
 def bases(answer: Answer) -> str:

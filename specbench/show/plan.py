@@ -43,7 +43,7 @@ def plan_answer(answer: Answer) -> Shown:
         lines += [f"Against the settings as they are: {'; '.join(best.costs)}."] if best.costs else []
     lines.append(f"Needed: {needs(answer)}.")
     given = answer.given
-    basis = "the configuration alone" if best is None else rests_on(best.budget)
+    basis = "the configuration alone" if best is None else rests_on(best)
     lines.append(f"Predicted from {basis}.")
     source = f"{given.engine.name} {given.engine.version} · {given.model}"
     html = (

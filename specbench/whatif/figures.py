@@ -26,10 +26,17 @@ _TERMS: tuple[Term, ...] = ("state_ssm", "scratch_ssm", "kv", "slack")
 _KINDS = {"serves": "served", "capped": "capped", "refused": "refused"}
 
 
+def _of(after: Outlook) -> str:
+    """What an outlook rests on; of the configuration alone, whether the free memory of such cards was measured."""
+    if after.basis == "config" and after.budget is not None:
+        return after.budget.basis_words
+    return "" if after.basis is None else _BASES[after.basis]
+
+
 def headline(what: WhatIf, before: Outlook, after: Outlook) -> Shown:
     """What the change is predicted to come to, in a sentence."""
     moved = "as it was started" if not after.changes else change_text(dict(after.changes))
-    source = "" if after.basis is None else f"predicted from {_BASES[after.basis]}"
+    source = "" if after.basis is None else f"predicted from {_of(after)}"
     if after.basis == "config" and before.basis == "measured":
         source += ": other ranks load other weights, of which this log tells nothing"
     kind = _KINDS.get(after.verdict, "unknown")
