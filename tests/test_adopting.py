@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,63 @@ def test_a_record_that_is_there_is_not_written_over(tmp_path: Path) -> None:
         adopt_all(tmp_path / "runs", tmp_path / "kept", prefix="far_")
     with pytest.raises(RecordError, match="no record of specbench in it"):
         adopt_all(tmp_path, tmp_path / "kept")
+
+
+@pytest.mark.parametrize("prefix", ["../", "/tmp/", "a/b", ".hidden", "a\nb\x1b[31m", "a" * 300, "a b"])
+def test_a_prefix_that_is_no_part_of_a_name_writes_nothing(tmp_path: Path, prefix: str) -> None:
+    """Not outside of the folder, and no params file either."""
+    measured(tmp_path / "runs")
+    options = ["--out", str(tmp_path / "kept"), "--prefix", prefix, "--replays", str(tmp_path / "params")]
+    refused = CliRunner().invoke(app, ["import", str(tmp_path / "runs"), *options])
+    assert isinstance(refused.exception, RecordError)
+    said = str(refused.exception)
+    assert said.startswith("--prefix: ") and said.count("\n") == 1 and "\x1b" not in said and len(said) < 400
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["runs"]
+
+
+def test_two_records_of_one_name_are_told_before_either_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for folder in ("one", "two"):
+        (measured(tmp_path / "made", "same") / "same").rename(tmp_path / "runs" / folder)
+    with pytest.raises(RecordError, match=r"^same: two records are called so\.\n"):
+        adopt_all(tmp_path / "runs", tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def _linked(record: Path) -> None:
+    (record / "notes.txt").symlink_to("/etc/hostname")
+
+
+def _cut(record: Path) -> None:
+    (record / "metrics.csv.gz").write_bytes(gzip.compress(b"t_s\n")[:8])
+
+
+def _no_text(record: Path) -> None:
+    (record / "metrics.txt").write_bytes(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_linked, r"notes.txt: a link or a folder, which no record has"),
+        (_cut, r"metrics.csv.gz: cannot be read: Compressed file ended"),
+        (_no_text, r"metrics.txt: cannot be read: 'utf-8' codec"),
+    ],
+)
+def test_what_no_record_has_is_not_kept(tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
+    """A link may lead anywhere: what it leads to is nobody's to keep."""
+    damage(measured(tmp_path / "runs") / "one" / "record")
+    with pytest.raises(RecordError, match=said) as caught:
+        adopt_all(tmp_path / "runs", tmp_path / "kept")
+    assert str(caught.value).count("\n") == 1
+    assert not any((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.parametrize(("old", "file"), [("a", "config.yaml"), ("schema", "env.json"), ("served", "status.json")])
+def test_a_rename_that_spoils_the_record_is_told(tmp_path: Path, old: str, file: str) -> None:
+    with pytest.raises(RecordError, match=rf"^one: {file} is none any more with what --rename puts into it\.\n"):
+        adopt_all(measured(tmp_path / "runs") / "one", tmp_path / "kept", renamed={old: "b"})
+    assert not any((tmp_path / "kept").iterdir())
 
 
 @pytest.mark.parametrize("text", ["/home/me", "=/srv"])

@@ -48,7 +48,7 @@ def import_records(
     specbench import runs/h200 --out tests/records --prefix h200_ --rename /home/me=/srv --replays params/recordings
     """
     from ..errors import ConfigError
-    from ..importing.adopting import adopt_all, record_folders
+    from ..importing.adopting import adopt_all, kept_names, record_folders
     from ..importing.recording import import_all, load_facts
     from ..importing.replaying import make_room, write_replays
     from ..paths import resolve
@@ -59,7 +59,7 @@ def import_records(
     runs = record_folders(source)
     if runs:
         if replays is not None:
-            make_room((f"{prefix}{RunRecord.open(run).name}" for run in runs), replays)
+            make_room(kept_names(map(RunRecord.open, runs), prefix), replays)
         reworded, corrected = ({}, {}) if known is None else (known.reworded, known.corrected)
         records = adopt_all(
             source, out, prefix=prefix, renamed=renames(rename or ()), reworded=reworded, corrected=corrected

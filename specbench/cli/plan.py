@@ -86,12 +86,15 @@ def plan(
     Each plan is predicted like 'specbench predict' does; "none" is an answer too, with the nearest: exit code 0,
     unless --strict.
     """
+    from ..errors import ConfigError
     from ..planning.search import plan as search
     from ..planning.wishes import parse
 
     for option, file in (("--write", write), ("--html", html)):
         if file is not None:
             make_room(option, file)
+    if write is not None and html is not None and write.resolve() == html.resolve():
+        raise ConfigError(f"--write {write}: --html names the same file.\nGive each a file of its own.")
     if write is not None and not force:
         refuse_to_replace("--write", write)
     wishes = parse([*(want or ()), *([] if algorithm is None else [f"algorithm={algorithm}"])])

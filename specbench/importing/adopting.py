@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
-from ..configuration.config import RunConfig
+from ..configuration.config import RunConfig, RunName
 from ..errors import RecordError
+from ..logclean import on_one_line
 from ..records.listing import run_folders
 from ..records.record import RunRecord, has_record
 from ..records.types import LogArrival, RunStatus
@@ -27,6 +30,8 @@ from ..records.writer import RecordWriter, sha256_bytes, sha256_text
 
 #: Written anew, not copied.
 _MADE = ("config.yaml", "command.json", "env.json", "log_times.csv.gz", "status.json")
+_NAME: TypeAdapter[str] = TypeAdapter(RunName)
+_SPOILT = "{}: {} is none any more with what --rename puts into it.\nReplace longer texts, such as whole folders."
 #: Tables larger than this are stored compressed where a record may have them so.
 _COMPRESS_FROM = 8_000
 _COMPRESSIBLE = ("gpu.csv", "requests.jsonl", "metrics.txt")
@@ -48,14 +53,33 @@ def adopt_all(
     folders = record_folders(source)
     if not folders:
         raise RecordError(f"{source}: no record of specbench in it.\nExpected a run folder, or a folder of them.")
+    found = [RunRecord.open(folder) for folder in folders]
+    kept = kept_names(found, prefix)
     out.mkdir(parents=True, exist_ok=True)
     names = _Names(renamed or {})
     records = []
-    for folder in folders:
-        record = RunRecord.open(folder)
+    for record, name in zip(found, kept, strict=True):
         right = (corrected or {}).get(record.name, {})
-        records.append(_adopt(record, out / f"{prefix}{record.name}", names, reworded or {}, right))
+        records.append(_adopt(record, out / name, names, reworded or {}, right))
     return records
+
+
+def kept_names(records: Iterable[RunRecord], prefix: str) -> list[str]:
+    """What they are to be called. RecordError: one cannot be a record's (it may not lead out of the folder either), or
+    two are the same."""
+    names = [f"{prefix}{record.name}" for record in records]
+    for name in names:
+        try:
+            _NAME.validate_python(name)
+        except ValidationError:
+            raise RecordError(
+                f"--prefix: {name!r:.160} cannot be a record's name.\n"
+                "Expected letters, digits and . _ + = - only, a letter or digit first."
+            ) from None
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RecordError(f"{twice}: two records are called so.\nImport one of them with a --prefix of its own.")
+    return names
 
 
 def record_folders(source: Path) -> list[Path]:
@@ -86,8 +110,7 @@ def _adopt(
 ) -> RunRecord:
     log = record.log_bytes()
     argv = [names.text(word) for word in record.command()]
-    written = yaml.safe_load(names.text((record.folder / "config.yaml").read_text(encoding="utf-8")))
-    config = RunConfig.model_validate(written | {"name": target.name})
+    config = _config(record, target.name, names)
     with RecordWriter(target) as writer:
         writer.log_path.write_bytes(names.bytes(log))
         writer.config(config)
@@ -100,16 +123,38 @@ def _adopt(
             name = file.name.removesuffix(".gz")
             if name == "server.log" or file.name in _MADE:
                 continue
-            data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-            content = names.text(data.decode("utf-8"))
+            content = names.text(_content(file))
             large = name in _COMPRESSIBLE and len(content) >= _COMPRESS_FROM
             writer.text(name, content, compress=large or file.suffix == ".gz")
-        return writer.finish(_status(record.status, names, reworded))
+        return writer.finish(_status(record.name, record.status, names, reworded))
+
+
+def _config(record: RunRecord, name: str, names: _Names) -> RunConfig:
+    """RecordError: with other names it is none any more."""
+    written = names.text((record.folder / "config.yaml").read_text(encoding="utf-8"))
+    try:
+        return RunConfig.model_validate({**yaml.safe_load(written), "name": name})
+    except (ValidationError, yaml.YAMLError, TypeError):
+        raise RecordError(_SPOILT.format(record.name, "config.yaml")) from None
+
+
+def _content(file: Path) -> str:
+    """Its text, unpacked. RecordError: it is no text, or no file of its own; a link may lead anywhere."""
+    if file.is_symlink() or not file.is_file():
+        raise RecordError(f"{file}: a link or a folder, which no record has.\nTake it out of the record.")
+    try:
+        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        return data.decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise RecordError(f"{file}: cannot be read: {on_one_line(str(error))}.\nThe record is damaged.") from None
 
 
 def _env(record: RunRecord, config: RunConfig, argv: list[str], log: bytes, names: _Names) -> dict[str, Any]:
-    env: dict[str, Any] = json.loads(names.text((record.folder / "env.json").read_text(encoding="utf-8")))
-    del env["schema"]
+    try:
+        env: dict[str, Any] = json.loads(names.text((record.folder / "env.json").read_text(encoding="utf-8")))
+        del env["schema"]
+    except (ValueError, KeyError, TypeError):
+        raise RecordError(_SPOILT.format(record.name, "env.json")) from None
     hashes = env.get("inputs_sha256")
     env["argv_sha256"] = sha256_text("\0".join(argv))
     env["inputs_sha256"] = (hashes if isinstance(hashes, dict) else {}) | {
@@ -146,8 +191,11 @@ def _correct(env: dict[str, Any], corrected: Mapping[str, Any], name: str) -> di
     return {**env, "imported": {**env["imported"], "corrected": was}} if was else env
 
 
-def _status(status: RunStatus, names: _Names, reworded: Mapping[str, str]) -> RunStatus:
-    read = RunStatus.model_validate_json(names.text(status.model_dump_json(by_alias=True)))
+def _status(name: str, status: RunStatus, names: _Names, reworded: Mapping[str, str]) -> RunStatus:
+    try:
+        read = RunStatus.model_validate_json(names.text(status.model_dump_json(by_alias=True)))
+    except ValidationError:
+        raise RecordError(_SPOILT.format(name, "status.json")) from None
     notes = [reworded.get(note, note) for note in read.notes]
     if names.new:
         notes.append(

@@ -6,6 +6,7 @@ left out. So the file also starts the real engine, on any machine, when its `eng
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def make_room(names: Iterable[str], folder: Path) -> None:
             f"{folder}: params files cannot be written there: {error.strerror}.\nName another folder (--replays)."
         ) from None
     for file in (_file(folder, name) for name in names):
-        if file.exists():
+        if os.path.lexists(file):  # a link that leads nowhere would be written through
             raise RecordError(f"{file}: is there already.\nMove it away, or name another folder (--replays).")
 
 

@@ -92,7 +92,9 @@ class RunRecord:
             sections = yamltext.written((folder / "config.yaml").read_text(encoding="utf-8"))
             config = RunConfig.model_validate(_as_of_today(sections))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            raise RecordError(f"{folder}: config.yaml or status.json cannot be read: {_one_line(error)}") from None
+            raise RecordError(
+                f"{folder}: config.yaml or status.json cannot be read: {_one_line(error)}.\nThe record is damaged."
+            ) from None
         return cls(folder.resolve(), status, config, env)
 
     @property
@@ -130,7 +132,9 @@ class RunRecord:
         try:
             return _GPU_MEMORY.validate_python(said)
         except ValidationError as error:
-            raise RecordError(f"{self.folder / 'env.json'}: gpu_memory: {_one_line(error)}") from None
+            raise RecordError(
+                f"{self.folder / 'env.json'}: gpu_memory: {_one_line(error)}.\nThe record is damaged."
+            ) from None
 
     def _machine(self, said: Any) -> SeenMachine | None:
         if not isinstance(said, Mapping):
@@ -194,7 +198,9 @@ class RunRecord:
             text = _read_maybe_compressed(file).decode("utf-8")
             yield from map(row, csv.DictReader(io.StringIO(text, newline="")))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
-            raise RecordError(f"{file}: not the table that was written: {_one_line(error)}") from None
+            raise RecordError(
+                f"{file}: not the table that was written: {_one_line(error)}.\nThe record is damaged."
+            ) from None
 
     def command(self) -> tuple[str, ...]:
         """The exact argument list that started the server."""
@@ -343,7 +349,7 @@ def _read_json(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
     except OSError as error:
         raise RecordError(f"{file}: cannot be read: {error.strerror or error}.\nThe record is damaged.") from None
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{file}: not valid JSON: {_one_line(error)}") from None
+        raise RecordError(f"{file}: not valid JSON: {_one_line(error)}.\nThe record is damaged.") from None
 
 
 def _read_lines(file: Path, kind: type[Any]) -> Iterable[Any]:
@@ -356,9 +362,9 @@ def _read_lines(file: Path, kind: type[Any]) -> Iterable[Any]:
                 if line.strip():
                     yield kind.model_validate_json(line)
     except UnicodeDecodeError as error:  # told by blocks, so the line is not known
-        raise RecordError(f"{file}: not UTF-8: {_one_line(error)}") from None
+        raise RecordError(f"{file}: not UTF-8: {_one_line(error)}.\nThe record is damaged.") from None
     except ValidationError as error:
-        raise RecordError(f"{file}: line {number}: {_one_line(error)}") from None
+        raise RecordError(f"{file}: line {number}: {_one_line(error)}.\nThe record is damaged.") from None
     except (OSError, EOFError, zlib.error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise RecordError(f"{file}: cannot be read: {reason}.\nThe record is damaged.") from None

@@ -50,7 +50,9 @@ class RecordWriter:
         self._clean: Callable[[Any], Any] = _as_it_is if redaction is None else redaction.values
         self.target = Path(target)
         if os.path.lexists(self.target):
-            raise RecordError(f"{self.target}: exists. A record is written once; choose another folder (--out).")
+            raise RecordError(
+                f"{self.target}: is there already.\nA record is written once: choose another folder (--out)."
+            )
         self.folder = self.target.with_name(f"{self.target.name}{PARTIAL}{os.getpid()}")
         make_folder(self.folder)
         self._lock: int | None = hold(self.folder)  # as long as this process lives, the record is not given up
