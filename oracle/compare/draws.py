@@ -8,11 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from specbench import specs
+from specbench.configuration.config import SpeculativeSection
 from specbench.engines.sglang.checks.parallelism import has_stage_without_kv
 from specbench.engines.sglang.families import always_dp_attention, is_sparse_latent
 from specbench.engines.sglang.flags import ALGORITHM_SINCE
 from specbench.engines.sglang.sizing import rule_for
 from specbench.engines.sglang.sizing.contract import Rule
+from specbench.engines.sglang.widths import with_default_widths
 from specbench.errors import SpecbenchError
 from specbench.versions import at_least
 
@@ -81,7 +83,7 @@ def _point(draw: st.DrawFn, version: str, models: list[str]) -> Point:
         "speculative": speculative,
         "memory": _memory(draw, version, model),
     }
-    if speculative["algorithm"] in ("NGRAM", "UNO") or speculative.get("eagle_topk", 1) > 1:
+    if speculative["algorithm"] in ("NGRAM", "UNO") or _is_tree(version, model, speculative):
         # a tree on pages runs with some attention backends only, and which one is chosen depends on the card
         backend = draw(st.sampled_from((None, *_TREE_BACKENDS)))
         if backend is None or speculative["algorithm"] == "UNO" or _names_backends(model):
@@ -99,6 +101,12 @@ def _point(draw: st.DrawFn, version: str, models: list[str]) -> Point:
     pre = int(card * (1 << 20) * (1 - draw(st.floats(0.004, 0.06))))
     post = int(pre * draw(st.one_of(st.floats(0.02, 0.99), st.floats(0.5, 0.99), st.floats(0.7, 0.99))))
     return Point(sections=sections, card_mib=card, pre_bytes=pre, post_bytes=post)
+
+
+def _is_tree(version: str, model: str, speculative: dict[str, Any]) -> bool:
+    """Whether EAGLE drafts branch, as given or by default."""
+    section = SpeculativeSection.model_validate(speculative)
+    return (with_default_widths(section, rule_for(version), specs.load_model(model)).eagle_topk or 1) > 1
 
 
 def _names_backends(model: str) -> bool:
