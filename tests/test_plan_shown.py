@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,15 @@ def test_a_page_is_the_notebook_with_the_same_parameters(tmp_path: Path, monkeyp
     with pytest.raises(SpecbenchError, match=r"the notebook of the page failed: ValueError: no\.\nThe answer itself"):
         plan_page.write_page(tmp_path / "q.html", config, wishes, gpus=None, keep=[], draft=None)
     assert not (tmp_path / "q.html").exists()
+
+
+def test_a_prediction_on_other_numbers_of_cards_says_which_were_measured() -> None:
+    """H200s with 0.5.16: 1, 2 and 4 are in data/gpus.yaml as measured, eight as inferred; L40S: one was logged."""
+    config = load_run("params/story/tp4-8-0516.yaml", ["gpu.name=h200"])
+    assert show.other_cards(config).text == (
+        "free memory before loading: TP1, TP2, TP4 measured; TP8 inferred, not measured. mem_fraction_static as it is: "
+        "0.75 (given)."
+    )
+    on_l40s = show.other_cards(config.replace({"gpu.name": "l40s", "memory.mem_fraction_static": None})).text
+    assert "TP1 logged by others, not measured; TP2, TP4, TP8 derived from the card's total, not measured." in on_l40s
+    assert re.search(r"as it is: TP1 0\.\d+, TP2 0\.\d+, TP4 0\.\d+, TP8 0\.\d+ \(default of sglang 0\.5\.16", on_l40s)

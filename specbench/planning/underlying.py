@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engines.sglang.resolve import Settings, settings
+from ..configuration.config import RunConfig
+from ..engines.sglang.resolve import settings
 from ..errors import SpecbenchError
 from ..gpus import RestsOn
 from . import wished
@@ -26,8 +27,18 @@ def underlying(answer: Answer, size: Size) -> Underlying | None:
     """None: so many ranks are not possible."""
     if size.impossible is not None:
         return None
-    resolved = _settings(answer, size, with_wishes=True) or _settings(answer, size, with_wishes=False)
-    if resolved is None:
+    try:
+        with_wishes = wished.with_wishes(answer.given, answer.wishes)
+    except SpecbenchError:  # where the draft of a wished algorithm was told beside the configuration
+        with_wishes = answer.given
+    return on_ranks(with_wishes, size.tp_size)
+
+
+def on_ranks(config: RunConfig, tp_size: int) -> Underlying | None:
+    """None: so many ranks are not possible."""
+    try:
+        resolved = settings(wished.on_ranks(config, tp_size))
+    except SpecbenchError:
         return None
     parallel = resolved.config.parallel
     return Underlying(
@@ -35,12 +46,3 @@ def underlying(answer: Answer, size: Size) -> Underlying | None:
         fraction=resolved.fraction,
         fraction_source=resolved.fraction_source,
     )
-
-
-def _settings(answer: Answer, size: Size, *, with_wishes: bool) -> Settings | None:
-    """None: not resolved, as where the draft of a wished algorithm was told beside the configuration."""
-    try:
-        config = wished.with_wishes(answer.given, answer.wishes) if with_wishes else answer.given
-        return settings(wished.on_ranks(config, size.tp_size))
-    except SpecbenchError:
-        return None

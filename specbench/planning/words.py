@@ -70,29 +70,34 @@ def rests_on(plan: Plan) -> str:
 
 def bases(answer: Answer) -> str:
     """What each number of ranks rests on: 'free memory: TP1, TP2 measured; TP4 inferred, not measured. Fraction …'."""
-    found = [(size, under) for size in answer.sizes if (under := underlying(answer, size)) is not None]
-    memory = _grouped((size, _SHORT[under.free.basis]) for size, under in found)
+    return bases_of({size.tp_size: underlying(answer, size) for size in answer.sizes})
+
+
+def bases_of(by_ranks: Mapping[int, Underlying | None]) -> str:
+    """The same of any numbers of tensor-parallel ranks."""
+    found = [(ranks, under) for ranks, under in by_ranks.items() if under is not None]
+    memory = _grouped((ranks, _SHORT[under.free.basis]) for ranks, under in found)
     return f"free memory before loading: {memory}. {FRACTION} as it is: {_fractions(found)}" if found else ""
 
 
-def _fractions(found: Iterable[tuple[Size, Underlying]]) -> str:
+def _fractions(found: Iterable[tuple[int, Underlying]]) -> str:
     """'0.75 (given)'; 'TP1 0.7934, TP2 0.7925 (default of sglang 0.5.16 (era II))'."""
-    by_source: dict[str, list[tuple[Size, str]]] = {}
-    for size, under in found:
-        by_source.setdefault(under.fraction_source, []).append((size, f"{under.fraction:.4g}"))
+    by_source: dict[str, list[tuple[int, str]]] = {}
+    for ranks, under in found:
+        by_source.setdefault(under.fraction_source, []).append((ranks, f"{under.fraction:.4g}"))
     parts = []
     for source, each in by_source.items():
         one = len({fraction for _, fraction in each}) == 1 and len(by_source) == 1
-        said = each[0][1] if one else ", ".join(f"TP{size.tp_size} {fraction}" for size, fraction in each)
+        said = each[0][1] if one else ", ".join(f"TP{ranks} {fraction}" for ranks, fraction in each)
         parts.append(f"{said} ({source})")
     return "; ".join(parts)
 
 
-def _grouped(said: Iterable[tuple[Size, str]]) -> str:
+def _grouped(said: Iterable[tuple[int, str]]) -> str:
     """'TP1, TP2 measured; TP4 inferred'; without the numbers where all have the same."""
     by_words: dict[str, list[str]] = {}
-    for size, words in said:
-        by_words.setdefault(words, []).append(f"TP{size.tp_size}")
+    for ranks, words in said:
+        by_words.setdefault(words, []).append(f"TP{ranks}")
     if len(by_words) == 1:
         return next(iter(by_words))
     return "; ".join(f"{', '.join(sizes)} {words}" for words, sizes in by_words.items())

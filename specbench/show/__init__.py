@@ -7,7 +7,7 @@ from .course import course
 from .findings import findings, unread_lines
 from .ledger import ledger
 from .plan import plan_alternatives, plan_answer, plan_failures, plan_sizes, plan_verdict
-from .predict import budget, budget_verdict, configuration, what_if
+from .predict import budget, budget_verdict, configuration, other_cards, what_if
 from .reconciliation import reconciliation, reconciliation_verdict
 from .run import headline, notes, overview, served_table
 from .sending import questions, to_send
@@ -33,6 +33,7 @@ __all__ = [
     "log_tail",
     "notes",
     "opening",
+    "other_cards",
     "overview",
     "plan_alternatives",
     "plan_answer",

@@ -10,6 +10,8 @@ from ..budget.predict import predict
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig, Section
 from ..errors import SpecbenchError
+from ..planning.underlying import on_ranks
+from ..planning.words import bases_of
 from ..terms import LIMITS, TERMS, Limit
 from .figures import interval_cell, setting_text, verdict_cell, verdict_words
 from .shown import Cell, Shown, Value, banner, joined, paragraph, table
@@ -28,6 +30,12 @@ def configuration(config: RunConfig) -> Shown:
             for number, (key, inner) in enumerate(keys)
         ]
     return table(["section", "key", "value"], rows)
+
+
+def other_cards(config: RunConfig) -> Shown:
+    """Whether the free memory of 1, 2, 4 and 8 such cards was measured, and the fraction on each."""
+    sizes = sorted({1, 2, 4, 8, config.parallel.tp_size})
+    return paragraph(f"{bases_of({ranks: on_ranks(config, ranks) for ranks in sizes})}.", tone="muted")
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
