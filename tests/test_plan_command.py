@@ -127,6 +127,13 @@ def test_files_are_written_into_folders_that_are_not_there_yet(tmp_path: Path) -
     assert predict(load_run(file)).verdict == "serves"
 
 
+def test_a_page_does_not_take_the_place_of_the_params_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecbenchError) as told:
+        plan(f"params/story/tp2-8.yaml --write {tmp_path}/x.yaml --html {tmp_path}/../{tmp_path.name}/x.yaml")
+    assert str(told.value).endswith("x.yaml: --html names the same file.\nGive each a file of its own.")
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_params_file_that_is_there_is_replaced_only_by_force(tmp_path: Path) -> None:
     """It may be the one that the plan is made of, written by hand. Told before the search."""
     mine = tmp_path / "mine.yaml"

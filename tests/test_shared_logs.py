@@ -322,6 +322,34 @@ def test_what_is_asked_must_be_there(file: Path) -> None:
         of_path(RECORDS / "oom_r8" / "server.log", told=Told(server="sglang-1"))
 
 
+def test_more_sources_than_are_told_apart_are_named_as_that(tmp_path: Path) -> None:
+    """65 services: none is said to be the only one, and figures of all are called that."""
+    own = log_of("oom_r8")
+    many = tmp_path / "many.log"
+    many.write_bytes(stream(mixed(compose, {f"s{number}": own[-12:] for number in range(65)})).getvalue())
+    with pytest.raises(ConfigError) as refused:
+        of_path(many, told=Told(server="s7"))
+    assert str(refused.value) == (
+        "--server: got 's7' (text), but more than 64 sources wrote many.log: no servers are told apart.\n"
+        "Give the lines of that server as a file of their own."
+    )
+    assert of_path(many).marks[0] == (
+        "more than 64 sources wrote this log: it is read as that of one server, whose figures these are only if they "
+        "are its workers"
+    )
+
+
+def test_names_that_are_shown_alike_are_not_one_server(tmp_path: Path) -> None:
+    """Found by an attack: of two names that differ by a tab and a space the first, which had failed, was lost."""
+    wrap = WRAPPINGS["docker's journald driver"][0]
+    alike = tmp_path / "alike.log"
+    alike.write_bytes(stream(mixed(wrap, {"a b": log_of("oom_r8"), "a\tb": log_of("nospec_r8")})).getvalue())
+    found = of_path(alike)
+    assert [(server.name, server.outcome) for server in found.servers] == [("a b", "refused"), ("a b'", "served")]
+    assert found.outcome == "refused"
+    assert of_path(alike, told=Told(server="a b'")).outcome == "served"
+
+
 def test_a_shared_log_is_not_put_together_with_others(file: Path) -> None:
     """Nor is it the other server that `--against` names."""
     other = RECORDS / "dflash_r8" / "server.log"

@@ -49,7 +49,7 @@ from .own_start import OwnStart
 from .refusing import folder_refusal, refusal
 from .rules import findings
 from .serving import serving
-from .shared_log import again, of_shared, refuse_shared
+from .shared_log import again, marked_as_one, of_shared, refuse_shared
 from .told import Told, contradictions, with_arguments
 from .types import Diagnosis, Emulated
 
@@ -78,7 +78,8 @@ def _of_file(log: Again | Pieces, label: str, told: Told | None) -> Diagnosis:
     if one is not None:
         return one
     whole = log if isinstance(log, Pieces) else from_the_beginning(log)
-    return of_log(whole, name=None if isinstance(log, Path) else label, told=told)
+    found = of_log(whole, name=None if isinstance(log, Path) else label, told=told)
+    return found if isinstance(log, Pieces) else marked_as_one(found, log)
 
 
 def of_paths(paths: Sequence[str | Path], *, told: Told | None = None) -> Diagnosis:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..configuration.explain import shown
-from ..engines.sglang.logs.servers import servers_in
+from ..engines.sglang.logs.servers import MOST_SOURCES, has_too_many, servers_in
 from ..errors import ConfigError, LogFormatError
 from ..logclean import on_one_line
 from ..logsources import Again, Share, tells_sources
@@ -40,13 +40,23 @@ def of_shared(
     """
     servers = () if isinstance(log, Pieces) else servers_in(log)
     if isinstance(log, Pieces) or not servers:
+        if asked is not None and not isinstance(log, Pieces) and has_too_many(log):
+            raise ConfigError(
+                f"--server: got {shown(asked)}, but more than {MOST_SOURCES} sources wrote {label}: no servers are "
+                "told apart.\nGive the lines of that server as a file of their own."
+            )
         if asked is not None:
             raise ConfigError(
                 f"--server: got {shown(asked)}, but {label} is of one server, or does not name several.\n"
                 "Leave it out. Lines are told apart by docker compose, kubectl logs --prefix, Ray, journald, syslog."
             )
         return None
-    shares = {on_one_line(" + ".join(sources)): Share(log, sources) for sources in servers}
+    shares: dict[str, Share] = {}
+    for sources in servers:
+        name = on_one_line(" + ".join(sources))
+        while name in shares:  # another whose name differs in what is not shown
+            name += "'"
+        shares[name] = Share(log, sources)
     if asked is not None:
         name = _named(asked, tuple(shares), label)
         return _asked(name, diagnosed(shares[name], f"{label}, {name}"), tuple(shares))
@@ -54,6 +64,14 @@ def of_shared(
     if not found:
         raise LogFormatError(f"{label}: {len(shares)} sources, and none has a known line.\nGive the log of one alone.")
     return _gravest(found)
+
+
+def marked_as_one(found: Diagnosis, log: Again) -> Diagnosis:
+    """What was read as the log of one server, with a word where so many wrote it that this is not known."""
+    if not has_too_many(log):
+        return found
+    mark = f"more than {MOST_SOURCES} sources wrote this log: it is read as that of one server, whose figures these are"
+    return dataclasses.replace(found, marks=(f"{mark} only if they are its workers", *found.marks))
 
 
 def _asked(name: str, found: Diagnosis, names: Sequence[str]) -> Diagnosis:

@@ -19,7 +19,7 @@ from .scan import Hit, rank_and_time
 from .server_args import arguments_of
 from .several import OWN_ARGUMENTS
 
-#: More sources than this are workers of a cluster: the log is read as it is.
+#: More sources than this are workers of a cluster: the log is read as it is (`has_too_many`).
 MOST_SOURCES = 64
 
 _MARK = re.compile(
@@ -132,6 +132,17 @@ def servers_in(log: Again) -> tuple[tuple[str, ...], ...]:
     found = sorted(sorted(order[one.name] for one in server.writers) for server in servers)
     names = list(writers)
     return tuple(tuple(names[place] for place in one) for one in found) if len(found) > 1 else ()
+
+
+def has_too_many(log: Again) -> bool:
+    """Whether it names more sources than are told apart. Reads on until it does."""
+    names: set[str] = set()
+    for name, _ in lines_by_source(log) if has_several_sources(log) else ():
+        if name is not None:
+            names.add(name)
+        if len(names) > MOST_SOURCES:
+            return True
+    return False
 
 
 def _servers(writers: Sequence[_Writer]) -> list[_Server]:
