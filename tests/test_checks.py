@@ -534,6 +534,7 @@ def test_frozen_kv_mtp_has_no_widths_of_its_own() -> None:
 # ── trees of drafts over pages ───────────────────────────────────────────────────────────────────────────────────────
 
 PLAIN = {"model": "Qwen/Qwen3-32B", "memory": {"page_size": 16}}
+E5M2 = {"model": "Qwen/Qwen3-32B", "memory": {"page_size": 16, "kv_cache_dtype": "fp8_e5m2"}}
 EAGLE3 = {"algorithm": "EAGLE3", "draft_model_path": "Qwen/Qwen3-8B"}
 TREE = EAGLE3 | {"num_steps": 3, "eagle_topk": 2, "num_draft_tokens": 8}
 NGRAM_PAGED = (
@@ -564,6 +565,9 @@ def backend(name: str, **args: object) -> dict[str, Any]:
         # EAGLE: fa3, too, and triton from 0.5.13 on
         (run("0.5.12", TREE, engine=backend("triton"), **PLAIN), TREE_PAGED),
         (run("0.5.13", TREE, engine=backend("flashmla"), **PLAIN), TREE_PAGED_0_5_13),
+        # fa3 becomes triton for KV of e5m2 (server_args.py:1481 of 0.5.6.post2)
+        (run("0.5.6.post2", TREE, engine=backend("fa3"), **E5M2), TREE_PAGED),
+        (run("0.5.12", TREE, engine=backend("fa3"), **E5M2), TREE_PAGED),
     ],
 )
 def test_a_tree_over_pages_runs_with_some_attention_backends(config: RunConfig, error: str) -> None:
@@ -578,6 +582,7 @@ def test_a_tree_over_pages_runs_with_some_attention_backends(config: RunConfig, 
         run("0.5.16", {"algorithm": "NGRAM"}, engine=backend("triton", speculative_ngram_max_bfs_breadth=1), **PLAIN),
         run("0.5.16", {"algorithm": "NGRAM"}, **PLAIN),  # which one the engine chooses depends on the card
         run("0.5.12", TREE, engine=backend("fa3"), **PLAIN),
+        run("0.5.13", TREE, engine=backend("fa3"), **E5M2),
         run("0.5.16", TREE, engine=backend("triton"), **PLAIN),
         run("0.5.12", {**TREE, "eagle_topk": 1, "num_draft_tokens": 4}, engine=backend("triton"), **PLAIN),
     ],

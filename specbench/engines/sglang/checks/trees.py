@@ -87,5 +87,8 @@ def _over_pages(page: int, backend: str, able: tuple[str, ...], chain: str, erro
 
 
 def _stated_backend(config: RunConfig) -> str | None:
+    """fa3 reads no e5m2: the engine takes triton (_handle_attention_backend_compatibility, 0.5.6.post2 and later)."""
     stated = server_args(config).get("attention_backend")
+    if stated == "fa3" and config.memory.kv_cache_dtype == "fp8_e5m2":
+        return "triton"
     return stated if isinstance(stated, str) else None
