@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from specbench.capture import telemetry as module
 from specbench.capture.telemetry import Telemetry
 from specbench.host.nvml import GpuReading, MemoryReading
+from specbench.host.nvml import names as nvml_names
 from specbench.host.nvml import reader as nvml_reader
 
 
@@ -124,3 +127,39 @@ def test_this_machine_reads_its_gpus_or_says_why_not() -> None:
         assert found.startswith("no NVML on this machine: ")
     else:
         pytest.skip("this machine has NVML")
+
+
+class NVMLError(Exception):
+    """As the library names it."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (NVMLError("Driver Not\n\x1b[31mLoaded"), "no NVML on this machine: Driver Not [31mLoaded"),
+        (OSError("libnvidia-ml.so.1: cannot open"), "no NVML on this machine: libnvidia-ml.so.1: cannot open"),
+        (AttributeError("nvmlInit"), "what is installed as pynvml is not nvidia-ml-py: nvmlInit"),
+    ],
+)
+def test_what_does_not_begin_is_a_reason(monkeypatch: pytest.MonkeyPatch, wrong: Exception, words: str) -> None:
+    def begin() -> None:
+        raise wrong
+
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(nvmlInit=begin, NVMLError=NVMLError))
+    assert nvml_names() == nvml_reader() == words
+
+
+def test_names_are_shown_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: ("NVIDIA \x1b[31mH200\n", b"NVIDIA H200")[handle],
+        nvmlSystemGetDriverVersion=lambda: "580.159.04",
+        nvmlSystemGetCudaDriverVersion=lambda: 13_000,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    found = nvml_names()
+    assert not isinstance(found, str)
+    assert (found.names, found.driver, found.cuda) == (("NVIDIA [31mH200 ", "NVIDIA H200"), "580.159.04", "13.0")

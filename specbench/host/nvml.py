@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..logclean import on_one_line
 from .gpu_use import Holder, InUse, Probe
 from .processes import name_of
 
@@ -179,7 +180,7 @@ def names() -> GpuNames | str:
         found = tuple(_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError as error:
-        return f"the GPUs' names could not be read: {error}"
+        return f"the GPUs' names could not be read: {on_one_line(str(error))}"
     try:
         number = int(pynvml.nvmlSystemGetCudaDriverVersion())  # 13000 is 13.0
         cuda = f"{number // 1000}.{number % 1000 // 10}"
@@ -197,10 +198,12 @@ def _connect() -> tuple[Any, list[Any]] | str:
     try:
         pynvml.nvmlInit()
         return pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        return f"no NVML on this machine: {error}"
+    except AttributeError as error:  # another module of that name
+        return f"what is installed as pynvml is not nvidia-ml-py: {on_one_line(str(error))}"
+    except (pynvml.NVMLError, OSError) as error:  # a library that cannot be loaded is no error of NVML's
+        return f"no NVML on this machine: {on_one_line(str(error))}"
 
 
 def _text(value: str | bytes) -> str:
     """Older versions of nvidia-ml-py give bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return on_one_line(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
