@@ -303,3 +303,15 @@ def test_the_prompts_that_are_too_long_are_so_by_one() -> None:
     assert fits + out + 1 == tokens - 1
     assert pool == tokens - 6
     assert context + out == run.memory.context_length + 1
+
+
+def test_escapes_in_a_path_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    params = tmp_path / "x.yaml"
+    params.write_text(
+        'name: x\nengine: {version: "0.5.16", python: "/p\\e[2J\\u202e/python"}\nmodel: Qwen/Qwen3.6-27B\n'
+        "gpu: {name: h200}\n",
+        encoding="utf-8",
+    )
+    shown = CliRunner().invoke(app, ["run", str(params), "--dry-run", "--out", str(tmp_path / "out")]).stdout
+    assert "/p[2J/python' -m sglang" in " ".join(shown.split())
+    assert "\x1b" not in shown and "\u202e" not in shown

@@ -20,6 +20,7 @@ from ..engines.sglang.per_worker import requests_of_worker
 from ..lifecycle.launch import server_argv
 from ..lifecycle.preflight import no_interpreter, without_gpus
 from ..load.foreseen import of_workload
+from ..logclean import on_one_line
 from ..records.listing import saved
 from ..terms import Verdict
 from ..units import counted
@@ -245,7 +246,8 @@ def _why(cost: Cost) -> str:
 def _shell(config: RunConfig) -> str:
     """The server's command as a shell takes it, its own environment variables first."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in secretless(config.engine.env).items()]
-    return _INDENT + " ".join([*variables, shlex.join(_command(config))])
+    # A path of a params file may hold escapes; on paper it cannot be run, in a terminal it would act.
+    return _INDENT + on_one_line(" ".join([*variables, shlex.join(_command(config))]))
 
 
 def _command(config: RunConfig) -> list[str]:
