@@ -23,6 +23,9 @@ EVIL = (
 )
 
 
+SECRET = "HF_TOKEN=hf_abcdefghijklmnopqrst /home/ada/models"
+
+
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real log whose model's path and flags, and whose last lines, are hostile: it served, and died."""
@@ -35,7 +38,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{stamp}Scheduler hit an exception: Traceback (most recent call last):",
         '  File "/srv/sglang/srt/managers/scheduler.py", line 100, in run_scheduler_process',
         "    scheduler.event_loop_overlap()",
-        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. {EVIL}",
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. {SECRET} {EVIL}",
         f"{stamp}max_total_num_tokens={EVIL}",
     ]
     file = tmp_path_factory.mktemp("hostile") / "server.log"
@@ -122,3 +125,10 @@ def test_a_page_that_cannot_be_written_is_said_before_the_work(tmp_path: Path) -
     (tmp_path / "page.html").mkdir()
     done = CliRunner().invoke(app, ["diagnose", str(LOG), "--html", str(tmp_path / "page.html")])
     assert done.exit_code != 0
+
+
+def test_a_page_holds_no_secret_and_no_home_folder_of_the_log(page: Path) -> None:
+    """Pages are passed on. The terminal of who has the log shows its lines as they are."""
+    text = page.read_text("utf-8")
+    assert "hf_abcdefghijklmnopqrst" not in text and "/home/ada" not in text
+    assert "HF_TOKEN=[removed by specbench] ~/models" in text

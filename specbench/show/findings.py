@@ -11,6 +11,7 @@ from html import escape
 
 from ..diagnose.catalogue import title
 from ..diagnose.finding import ORDER, Finding, Ground, Remedy, was_words
+from ..diagnose.outgoing import safe
 from ..diagnose.remedy_words import on_server
 from ..engines.contract import Line
 from ..reading.outcome import in_words
@@ -58,13 +59,13 @@ def _finding(finding: Finding, study: Seen, others: Sequence[RunRecord]) -> Show
     parts = [evidence]
     if finding.remedies:
         parts.append(_remedies(finding.remedies, study, others))
-    inner, named = joined(parts), title(finding.id)
+    inner, named, cause = joined(parts), title(finding.id), safe(finding.cause)
     html = (
         f'<section class="finding {escape(finding.severity)}"><h3>'
         f'<span class="badge">{escape(finding.severity)}</span> {escape(named)} <code>{escape(finding.id)}</code></h3>'
-        f"<p>{escape(finding.cause)}</p>{inner.html}</section>"
+        f"<p>{escape(cause)}</p>{inner.html}</section>"
     )
-    return Shown(html, f"{named} ({finding.id}, {finding.severity}): {finding.cause}\n{inner.text}".rstrip())
+    return Shown(html, f"{named} ({finding.id}, {finding.severity}): {cause}\n{inner.text}".rstrip())
 
 
 def _remedies(remedies: Sequence[Remedy], study: Seen, others: Sequence[RunRecord]) -> Shown:
@@ -162,7 +163,7 @@ def unread_lines(study: Seen) -> Shown:
 
 
 def _cited(line: Line) -> tuple[int | None, str]:
-    return line.line, (f"{line.file}: " if line.file else "") + clipped(line.labelled)
+    return line.line, (f"{line.file}: " if line.file else "") + clipped(safe(line.labelled))
 
 
 def clipped(text: str) -> str:

@@ -12,6 +12,8 @@ from html import escape
 from typing import Literal
 from urllib.parse import quote
 
+from ..diagnose.outgoing import safe
+
 #: Tables from this many columns on are wider than a narrow screen.
 _MANY_COLUMNS = 7
 #: A cell up to this many characters is not broken into lines.
@@ -164,8 +166,8 @@ def banner(text: str) -> Shown:
 
 
 def code_lines(lines: Iterable[tuple[int | None, str]], *, label: str) -> Shown:
-    """Lines of a log, each with its number in the file."""
-    rows = list(lines)
+    """Lines of a log, each with its number in the file; without secrets and home folders, since pages are passed on."""
+    rows = [(number, safe(text)) for number, text in lines]
     body = "\n".join(
         (f'<span class="ln">{number}</span> ' if number is not None else "") + escape(text) for number, text in rows
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..diagnose.finding import Finding, Remedy
+from ..diagnose.outgoing import safe
 from ..reading.outcome import in_words
 from ..records.caveats import PASSED, caveats, marks
 from ..records.listing import read, saved
@@ -246,7 +247,7 @@ def _closest(tried: Sequence[Proof]) -> tuple[Proof, ...]:
 def short_cause(study: Study) -> str:
     """The first cause that cost something in a sentence, and what is said beside it; "": none is known."""
     finding, beside = study.diagnosis.main_finding, [finding.beside for finding in study.diagnosis.beside]
-    return "" if finding is None else " ".join([first_sentence(finding.cause), *beside])
+    return "" if finding is None else safe(" ".join([first_sentence(finding.cause), *beside]))
 
 
 def first_sentence(text: str) -> str:
