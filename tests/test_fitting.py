@@ -101,7 +101,8 @@ def test_a_dry_run_says_what_fits(campaign: Path) -> None:
 def test_the_bill_says_what_it_leaves_out_and_what_its_minutes_cost(campaign: Path) -> None:
     """137.5 + 2 × 44.5 + 3 × 10 = 256.5 s of one GPU: 4.3 minutes, 0.07125 h × 3.5 = 0.249."""
     told = f"Results go to {campaign.parent / 'out'}. Not counted: what comes before the first start (installing"
-    assert told in dry(campaign)
+    # a long folder is broken where the line ends
+    assert told.replace(" ", "") in dry(campaign).replace(" ", "")
     assert "4.3 GPU minutes, about 0.25 at 3.50 per GPU hour" in dry(campaign, "--price-per-gpu-hour", "3.5")
     said = json.loads(dry(campaign, "--price-per-gpu-hour", "3.5", "--json"))
     assert said["bill"]["price"] == {"per_gpu_hour": 3.5, "total": 0.25}
