@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
 
 from oracle.compare.engines import RELEASES, Engine, EngineError
-from oracle.compare.points import Point, predicted, predicted_pools
+from oracle.compare.points import predicted, predicted_pools
 from oracle.compare.stored import differing, stored
 from specbench.engines.sglang.checks import check
+from tests.oracle_points import point_of
 
 ANSWERS = sorted((Path(__file__).parent / "oracle").glob("*.jsonl.gz"))
 
@@ -29,30 +29,9 @@ def test_the_stored_answers_are_of_every_kind(file: Path) -> None:
     assert {None, "arguments"} < set(outcomes)
 
 
-def _point(
-    version: str, model: str, card_mib: int, pre_bytes: int, post_bytes: int, **sections: dict[str, object]
-) -> Point:
-    parallel = {"tp_size": 1, "pp_size": 1, "dp_size": 1, **sections.get("parallel", {})}
-    gpus = math.prod(int(str(size)) for size in parallel.values())
-    return Point(
-        sections={
-            "name": "found",
-            "engine": {"version": version},
-            "model": model,
-            "gpu": {"name": "h200", "count": gpus},
-            "parallel": parallel,
-            "speculative": sections.get("speculative", {}),
-            "memory": sections.get("memory", {}),
-        },
-        card_mib=card_mib,
-        pre_bytes=pre_bytes,
-        post_bytes=post_bytes,
-    )
-
-
 def test_free_memory_of_several_ranks_goes_through_32_bits() -> None:
     """16 layers' share of a token, 4 KiB, on each of 4 stages × 8 ranks: 7,687,168 tokens would fit in 64 bits."""
-    point = _point(
+    point = point_of(
         *("0.5.12", "Qwen/Qwen3-32B", 143771, 150151800815, 78754234648),
         parallel={"tp_size": 8, "pp_size": 4},
         memory={"mem_fraction_static": 0.8949, "max_running_requests": 1182},
@@ -61,7 +40,7 @@ def test_free_memory_of_several_ranks_goes_through_32_bits() -> None:
 
 
 def test_plain_data_parallelism_divides_no_requests() -> None:
-    point = _point(
+    point = point_of(
         *("0.5.12", "Qwen/Qwen3.8-27B", 294912, 297511394259, 175189926654),
         parallel={"dp_size": 4},
         speculative={"algorithm": "NGRAM"},
@@ -77,7 +56,7 @@ def test_plain_data_parallelism_divides_no_requests() -> None:
 
 def test_a_mixed_checkpoint_keeps_kv_in_16_bits_before_0_5_15() -> None:
     """16 full layers × 4 heads × 512 × 2 B = 65,536 B a token, where the checkpoint asks for half."""
-    point = _point(
+    point = point_of(
         *("0.5.12", "nvidia/Qwen3.6-27B-NVFP4", 40960, 42777874268, 21388937134),
         speculative={"algorithm": "NEXTN", "num_steps": 2, "eagle_topk": 3, "num_draft_tokens": 4},
         memory={"max_running_requests": 1, "mamba_radix_cache_strategy": "extra_buffer"},
@@ -89,14 +68,14 @@ def test_a_mixed_checkpoint_keeps_kv_in_16_bits_before_0_5_15() -> None:
 def test_a_mixed_checkpoint_tells_its_kv_in_the_file_beside_its_config() -> None:
     """10 full layers × 1 head a rank × 512 × 1 B = 5,120 B a token: config.json has no kv_cache_scheme."""
     model = "nvidia/Qwen3.6-35B-A3B-NVFP4"
-    point = _point("0.5.16", model, 143771, 10**11, 5 * 10**10, parallel={"tp_size": 2})
+    point = point_of("0.5.16", model, 143771, 10**11, 5 * 10**10, parallel={"tp_size": 2})
     assert predicted(point)["cell_bytes"] == 5_120
 
 
 def test_extra_buffers_where_the_engine_keeps_no_prefixes_by_itself() -> None:
     """Ring-2.5 of 0.5.12: it turns its cache off before it would refuse the strategy without one."""
     memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer", "disable_radix_cache": True}
-    assert check(_point("0.5.12", "inclusionAI/Ring-2.5-1T", 143771, 10**11, 10**10, memory=memory).config) == []
+    assert check(point_of("0.5.12", "inclusionAI/Ring-2.5-1T", 143771, 10**11, 10**10, memory=memory).config) == []
 
 
 @pytest.mark.parametrize(
@@ -129,20 +108,20 @@ def test_extra_buffers_where_the_engine_keeps_no_prefixes_by_itself() -> None:
     ],
 )
 def test_refused_as_the_engine_does(version: str, model: str, memory: dict[str, object], text: str) -> None:
-    refusals = check(_point(version, model, 143771, 10**11, 10**10, memory=memory).config)
+    refusals = check(point_of(version, model, 143771, 10**11, 10**10, memory=memory).config)
     assert text in [refusal.engine_error for refusal in refusals]
 
 
 def test_a_stage_without_kv_divides_by_zero() -> None:
     """Jet-Nemotron keeps KV in layers 14, 19, 20 and 21 of 28: of two stages the first has none."""
-    config = _point("0.5.12", "jet-ai/Jet-Nemotron-2B", 143771, 10**11, 10**10, parallel={"pp_size": 2}).config
+    config = point_of("0.5.12", "jet-ai/Jet-Nemotron-2B", 143771, 10**11, 10**10, parallel={"pp_size": 2}).config
     refusals = [refusal.engine_error for refusal in check(config)]
     assert "ZeroDivisionError: integer division or modulo by zero" in refusals
 
 
 def test_the_lazy_buffer_without_overlap_in_0_5_13() -> None:
     memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
-    point = _point(
+    point = point_of(
         *("0.5.13", "Qwen/Qwen3.6-27B", 143771, 10**11, 10**10), speculative={"algorithm": "NGRAM"}, memory=memory
     )
     assert [refusal.key for refusal in check(point.config)] == ["speculative.algorithm"]
@@ -157,12 +136,12 @@ def test_the_lazy_buffer_without_overlap_in_0_5_13() -> None:
     ],
 )
 def test_a_model_without_state_takes_any_strategy(version: str, memory: dict[str, object]) -> None:
-    assert check(_point(version, "Qwen/Qwen3-8B", 143771, 10**11, 10**10, memory=memory).config) == []
+    assert check(point_of(version, "Qwen/Qwen3-8B", 143771, 10**11, 10**10, memory=memory).config) == []
 
 
 def test_stages_end_overlap_after_the_strategy_is_chosen() -> None:
     """`auto` becomes extra_buffer as with overlap, which stages then end: 3 + 1 slots a request, not 3."""
-    point = _point(
+    point = point_of(
         *("0.5.23", "Qwen/Qwen3.6-27B", 97887, 101000000000, 50000000000), parallel={"tp_size": 2, "pp_size": 2}
     )
     found = predicted(point)
@@ -173,7 +152,7 @@ def test_stages_end_overlap_after_the_strategy_is_chosen() -> None:
 def test_pages_stay_where_nobody_settles_the_strategy() -> None:
     """LFM2-MoE before 0.5.18: no_buffer makes no pages of one token. 1,000 tokens are 992 in whole pages of 16."""
     memory: dict[str, object] = {"page_size": 16, "max_total_tokens": 1000, "mamba_radix_cache_strategy": "no_buffer"}
-    point = _point("0.5.10", "LiquidAI/LFM2-8B-A1B", 143771, 10**11, 5 * 10**10, memory=memory)
+    point = point_of("0.5.10", "LiquidAI/LFM2-8B-A1B", 143771, 10**11, 5 * 10**10, memory=memory)
     assert predicted(point)["tokens"] == 992
 
 
@@ -188,7 +167,7 @@ def test_trees_overlap_from_0_5_13() -> None:
     }
     found = [
         predicted(
-            _point(
+            point_of(
                 *(version, "Qwen/Qwen3-Next-80B-A3B-Instruct", 143771, 10**11, 5 * 10**10),
                 parallel={"tp_size": 2},
                 speculative=tree,
@@ -203,13 +182,13 @@ def test_trees_overlap_from_0_5_13() -> None:
 def test_0_5_10_limits_tokens_before_it_parts_the_pools() -> None:
     """1,000 tokens of every layer, in whole pages 992; 992 × 49,152 / 44,236.8 = 1,102.2: 1,088 in whole pages."""
     memory: dict[str, object] = {"max_total_tokens": 1000, "page_size": 16}
-    point = _point("0.5.10", "openai/gpt-oss-20b", 143771, 10**11, 5 * 10**10, memory=memory)
+    point = point_of("0.5.10", "openai/gpt-oss-20b", 143771, 10**11, 5 * 10**10, memory=memory)
     assert predicted(point)["tokens"] == 1_088
 
 
 def test_pages_that_sparse_attention_fixes_want_extra_buffers() -> None:
     """`auto` becomes extra_buffer with pages above one token, also without overlap: 3 + 1 slots a request."""
-    point = _point(
+    point = point_of(
         *("0.5.23", "zai-org/GLM-5.3-Flash", 143771, 150151800815, 78754234648),
         memory={"disable_overlap_schedule": True},
     )
@@ -218,13 +197,13 @@ def test_pages_that_sparse_attention_fixes_want_extra_buffers() -> None:
 
 def test_no_buffer_with_pages_that_sparse_attention_fixes() -> None:
     memory: dict[str, object] = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True}
-    refusals = check(_point("0.5.23", "zai-org/GLM-5.3-Flash", 143771, 10**11, 10**10, memory=memory).config)
+    refusals = check(point_of("0.5.23", "zai-org/GLM-5.3-Flash", 143771, 10**11, 10**10, memory=memory).config)
     assert [refusal.engine_error for refusal in refusals] == ["AssertionError: no_buffer only supports page_size=1."]
 
 
 def test_a_draft_is_charged_in_its_own_type_where_the_target_asks_for_fp8() -> None:
     """Of 8 ranks each: 16 layers × 1 head × 512 × 1 B, and the draft's 5 layers × 1 head × 256 × 2 B."""
-    point = _point(
+    point = point_of(
         *("0.5.23", "nvidia/Qwen3.8-27B-NVFP4", 183359, 181318457676, 135250239610),
         parallel={"tp_size": 8},
         speculative={"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"},
@@ -243,7 +222,7 @@ def test_a_draft_is_charged_in_its_own_type_where_the_target_asks_for_fp8() -> N
 
 def test_requests_fill_a_window_that_gpt_oss_counts_without_the_token_itself() -> None:
     """127 + 128 + 1 + 1 tokens of a request, two chunks of 2,048 and one more: 4,354 × 36,864 B of the smaller pool."""
-    point = _point(
+    point = point_of(
         *("0.5.23", "openai/gpt-oss-120b", 15360, 15602810880, 7801405440),
         memory={"max_running_requests": 1, "disable_radix_cache": True},
     )
@@ -252,7 +231,7 @@ def test_requests_fill_a_window_that_gpt_oss_counts_without_the_token_itself() -
 
 def test_requests_that_leave_the_other_layers_no_room() -> None:
     """48 of them, which speculation takes when none are asked: 35,201 tokens of the window's pool would be 0.30 GiB."""
-    point = _point(
+    point = point_of(
         *("0.5.20", "openai/gpt-oss-120b", 15360, 16041702850, 8250975070),
         parallel={"tp_size": 4},
         speculative={"algorithm": "EAGLE3", "draft_model_path": "meta-llama/Meta-Llama-3.1-8B"},
@@ -296,7 +275,7 @@ def test_a_draft_beside_windows_counts_from_0_5_15() -> None:
     """Qwen3-8B's 36 layers as gpt-oss-120b's own of 2,048 B: 18 + 36 of them, and 0.8 × 18 with a window."""
     answers = {}
     for version in ("0.5.14", "0.5.15"):
-        point = _point(
+        point = point_of(
             *(version, "openai/gpt-oss-120b", 15360, 15602810880, 7801405440),
             speculative={"algorithm": "EAGLE", "draft_model_path": "Qwen/Qwen3-8B"},
         )
@@ -310,5 +289,5 @@ def test_0_5_8_asserts_extra_buffers_without_a_prefix_cache_too() -> None:
     memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer", "disable_radix_cache": True}
     model = "tiiuae/Falcon-H1-0.5B-Instruct"
     for version, refused in (("0.5.8", "arguments"), ("0.5.16", None)):
-        point = _point(version, model, 15360, 15602810880, 7801405440, memory=memory | {"mem_fraction_static": 0.9})
+        point = point_of(version, model, 15360, 15602810880, 7801405440, memory=memory | {"mem_fraction_static": 0.9})
         assert predicted(point)["refused"] == refused

@@ -6,7 +6,6 @@ Sources: server_args.py, model_executor/model_runner.py, managers/tp_worker.py a
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.resolve import settings
 from specbench.units import Interval
+from tests.oracle_points import point_of
 
 OLDEST = "0.5.6.post2"
 FALCON, JET, NEXT = "tiiuae/Falcon-H1-0.5B-Instruct", "jet-ai/Jet-Nemotron-2B", "Qwen/Qwen3-Next-80B-A3B-Instruct"
@@ -27,22 +27,8 @@ SMALL = (15360, 15602810880, 7801405440)  # 15 GiB; 14.53125 and 7.265625 GiB
 
 
 def point(version: str, model: str, card: tuple[int, int, int] = CARD, **sections: dict[str, Any]) -> Point:
-    parallel = {"tp_size": 1, "pp_size": 1, "dp_size": 1, **sections.get("parallel", {})}
-    gpus = math.prod(size for key, size in parallel.items() if key.endswith("size"))
-    total, pre, post = card
-    return Point(
-        sections={
-            "name": "found",
-            "engine": {"version": version},
-            "model": model,
-            "gpu": {"name": "h200", "count": gpus},
-            "parallel": parallel,
-            "speculative": sections.get("speculative", {}),
-            "memory": {"mem_fraction_static": 0.9, **sections.get("memory", {})},
-        },
-        card_mib=total,
-        pre_bytes=pre,
-        post_bytes=post,
+    return point_of(
+        version, model, *card, **sections | {"memory": {"mem_fraction_static": 0.9, **sections.get("memory", {})}}
     )
 
 

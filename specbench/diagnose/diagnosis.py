@@ -26,7 +26,7 @@ from ..logclean import on_one_line
 from ..logsources import Again, from_the_beginning
 from ..logtext import Pieces
 from ..paths import resolve, short_names
-from ..reading.communication import distributed_init
+from ..reading.communication import inits_by_nvml
 from ..reading.freeread import MeasuredOffsets, read_free
 from ..reading.outcome import outcome_of, tally
 from ..reading.pools import report
@@ -162,7 +162,7 @@ def of_record(record: RunRecord) -> Diagnosis:
         record.server_info(),
         sampled,
         communication=expected_communication(record.config) if "config" in case.budgets else None,
-        inits=distributed_init(record, log, sampled),
+        inits=inits_by_nvml(record, log, sampled),
         ledgers=accounts,
     )
     return dataclasses.replace(

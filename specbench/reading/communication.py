@@ -17,7 +17,7 @@ from .gputrace import Trace
 from .rank_gpus import Cards, UnknownError
 
 
-def distributed_init(record: RunRecord, log: ServerLog, cards: Cards) -> dict[str, Init]:
+def inits_by_nvml(record: RunRecord, log: ServerLog, cards: Cards) -> dict[str, Init]:
     """Empty of a record whose start was not watched closely enough."""
     capture = record.env.get("capture")
     if not isinstance(capture, Mapping) or not capture.get("memory_watched"):

@@ -22,7 +22,7 @@ from ..gpus import load_gpu
 from ..records.record import RunRecord
 from ..units import GIB, Interval, counted, format_gib
 from ..versions import version_key
-from .communication import distributed_init
+from .communication import inits_by_nvml
 from .freeread import MeasuredOffsets, read_free
 from .pools import report
 from .rank_gpus import Cards, cards
@@ -108,7 +108,7 @@ def _start(record: RunRecord) -> _Start | str:
     if held:
         return f"others held {format_gib(held)} of its card before the start"
     taken = [pools.communication.get(rank) for rank in ranks]
-    inits = distributed_init(record, log, sampled)
+    inits = inits_by_nvml(record, log, sampled)
     return _Start(
         free=tuple(round(figure.bytes / GIB, 2) for figure in free if figure is not None),
         taken=tuple(round(figure.bytes / GIB, 2) for figure in taken if figure is not None)
