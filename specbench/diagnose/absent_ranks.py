@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..configuration.config import RunConfig
 from ..engines.contract import PoolReport
+from ..rank_names import in_words
 from ..units import counted
 
 
@@ -17,4 +18,4 @@ def absent_ranks(config: RunConfig, pools: PoolReport) -> str | None:
     there_are = parallel.tp_size * parallel.pp_size
     if not ranks or parallel.replicas > 1 or len(ranks) >= there_are:
         return None
-    return f"{counted(len(ranks), 'rank')} of {there_are} in this log ({', '.join(ranks[:8])})"
+    return f"{counted(len(ranks), 'rank')} of {there_are} in this log ({in_words(ranks)})"
