@@ -20,7 +20,7 @@ class PredictedTerm:
     bytes: Interval | None  # None: not predicted (then `formula` says why)
     formula: str  # in words: "slots + 1 padding, times linear layers, times …"
     numbers: str  # the same with figures: "48 × (24 + 1) × 61,440 B = 73,728,000 B"
-    rule: str  # the rule's version and source, e.g. "sglang 0.5.8-0.5.12 (era I), memory_pool.py"
+    rule: str  # the rule's version and source, e.g. "sglang 0.5.8-0.5.12, memory_pool.py"
     estimated: bool = False  # from what recorded starts took, not from the engine's own arithmetic: never a match
 
 
@@ -41,7 +41,7 @@ class ResolvedArgument:
 
     name: str  # the server's flag, underscored
     value: float | int | tuple[int, ...] | None  # None: the engine sets none
-    source: str  # "given", "default of sglang 0.5.16 (era II)", …
+    source: str  # "given", "default of sglang 0.5.16", …
 
     @property
     def words(self) -> str:
@@ -135,7 +135,7 @@ class MemoryBudget:
     name: str
     engine: str
     version: str
-    rule: str  # e.g. "sglang 0.5.12 (era I)"
+    rule: str  # e.g. "sglang 0.5.12"
     basis: Basis
     free: FreeMemory
     requested_running_requests: int | None  # as asked; None: not given
@@ -149,7 +149,7 @@ class MemoryBudget:
     warnings: tuple[str, ...] = ()
     admission: str | None = None  # that it waits for several free places before it admits; a warning too
     out_of_memory: str | None = None  # that it likely runs out outside the budget, with arithmetic; a warning too
-    rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: … (era I)"
+    rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: …"
     emulation: Emulation | None = None  # None: the card is itself
     left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at
     resolved: tuple[ResolvedArgument, ...] = ()  # what the engine makes of arguments that may be left out

@@ -279,7 +279,7 @@ def test_a_prediction_names_what_it_resolved_and_why() -> None:
     found = {argument.name: argument for argument in predict(config).resolved}
     assert found["mem_fraction_static"].words == "mem_fraction_static 0.8 (given)"
     assert found["max_running_requests"].value == 48
-    assert found["max_running_requests"].source == "default of sglang 0.5.16 (era II) with NEXTN"
+    assert found["max_running_requests"].source == "default of sglang 0.5.16 with NEXTN"
     assert found["chunked_prefill_size"].value == 8192
     assert found["cuda_graph_bs"].words.startswith("cuda_graph_bs 1 to 8, 10, 12, 14")
     assert found["prefill_graphs"].value == 58

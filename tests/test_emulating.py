@@ -213,7 +213,7 @@ def test_without_a_fraction_the_default_of_the_emulated_card_is_passed() -> None
     small = settings(run(fraction=None, gpu={"name": "rtx-pro-6000"}))
     emulated = settings(run(fraction=None)).emulation
     assert emulated.asked == small.fraction
-    assert emulated.asked_source == "default of sglang 0.5.12 (era I)"
+    assert emulated.asked_source == "default of sglang 0.5.12"
     # no other fraction leaves as many bytes
     assert emulated.passed * emulated.host_free_bytes == pytest.approx(
         small.fraction * emulated.card_free_bytes, rel=1e-7

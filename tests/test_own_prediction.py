@@ -170,7 +170,7 @@ def test_the_arithmetic_of_a_remedy() -> None:
         ({"engine.env": {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}}, "pools sized with SGLANG_ENABLE_POST_CAPTURE_"),
         ({"memory.max_total_tokens": 163_546}, "max_total_tokens bound the KV pool, so it is not known what a token"),
         ({"speculative.num_draft_tokens": 8}, "8 draft tokens are given, the scratch is of 16"),
-        ({"memory.mamba_full_memory_ratio": 4.0}, "the rules of sglang 0.5.16 (era II) do not give the logged pools"),
+        ({"memory.mamba_full_memory_ratio": 4.0}, "the rules of sglang 0.5.16 do not give the logged pools"),
     ],
 )
 def test_what_the_log_does_not_decide_is_left_out(change: dict[str, Any], why: str) -> None:

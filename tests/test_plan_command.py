@@ -343,7 +343,7 @@ def test_sure_is_of_the_pools_and_says_so_of_what_is_beside_them() -> None:
     assert "TP4" not in bases(found)  # one number of ranks: none needs to be named
     assert bases(found) == (
         "free memory before loading: inferred, not measured. mem_fraction_static as it is: 0.7851 (default of sglang "
-        "0.5.16 (era II))"
+        "0.5.16)"
     )
     # With a quarter of the card outside, the most by estimate fits as well.
     given = search(config.replace({"memory.mem_fraction_static": 0.6}), parse(["running_requests=8"]), sizes=(4,))

@@ -613,7 +613,7 @@ def test_the_budget_of_a_development_build_names_both() -> None:
     found = budget(build, 94.40, WEIGHTS_GIB)
     assert figures(found) == (24, 87_061, 4)
     assert found.version == "0.0.0.dev1+g977830e91"
-    assert found.rule == "sglang 0.5.12 (era I)"
+    assert found.rule == "sglang 0.5.12"
     assert "is sized by the rules of 0.5.12" in found.warnings[0]
 
 
@@ -626,7 +626,8 @@ def test_every_rule_is_complete() -> None:
         )
         found = predict(case, model, pre_bytes=Interval.exact(100 * GIB), post_bytes=Interval.exact(48 * GIB))
         assert found.verdict == "serves"
-        assert found.rule.startswith(f"sglang {version} (era")
+        assert found.rule == f"sglang {version}"
+        assert found.rule_words.startswith(f"the rules of SGLang {version}: ") and "era" not in found.rule_words.split()
 
 
 @pytest.mark.parametrize(

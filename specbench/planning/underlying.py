@@ -20,7 +20,7 @@ class Underlying:
 
     free: RestsOn  # the free memory before loading, of the GPU table
     fraction: float
-    fraction_source: str  # 'given', 'default of sglang 0.5.16 (era II)'
+    fraction_source: str  # 'given', 'default of sglang 0.5.16'
 
 
 def underlying(answer: Answer, size: Size) -> Underlying | None:

@@ -81,7 +81,7 @@ def bases_of(by_ranks: Mapping[int, Underlying | None]) -> str:
 
 
 def _fractions(found: Iterable[tuple[int, Underlying]]) -> str:
-    """'0.75 (given)'; 'TP1 0.7934, TP2 0.7925 (default of sglang 0.5.16 (era II))'."""
+    """'0.75 (given)'; 'TP1 0.7934, TP2 0.7925 (default of sglang 0.5.16)'."""
     by_source: dict[str, list[tuple[int, str]]] = {}
     for ranks, under in found:
         by_source.setdefault(under.fraction_source, []).append((ranks, f"{under.fraction:.4g}"))

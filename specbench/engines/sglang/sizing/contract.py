@@ -148,9 +148,10 @@ class Rule:
 
     @property
     def label(self) -> str:
-        return f"sglang {self.version} (era {self.era})"
+        """'sglang 0.5.16': the name of the rule wherever a figure names its source."""
+        return f"sglang {self.version}"
 
     @property
     def words(self) -> str:
-        """What the era means: how state slots and speculative scratch come to their share."""
-        return f"the rules of SGLang {self.version}: {_ERAS[self.era]} (era {self.era})"
+        """How state slots and speculative scratch come to their share (no page speaks of eras: it says this)."""
+        return f"the rules of SGLang {self.version}: {_ERAS[self.era]}"
