@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from specbench.budget.grid import Grid, predict_grid
+from specbench.budget.grid import predict_grid
+from specbench.budget.grid_types import Grid
 from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.errors import SpecbenchError

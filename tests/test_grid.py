@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from specbench import frames
-from specbench.budget.grid import CERTAINTIES, FIGURES, Grid, predict_grid
+from specbench.budget.grid import predict_grid
+from specbench.budget.grid_types import CERTAINTIES, FIGURES, Grid
 from specbench.budget.predict import predict, refused_argument, solved
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.sizing import RULES

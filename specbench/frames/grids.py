@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..budget.grid import FIGURES, FREE, Grid, Words, predict_grid
+from ..budget.grid import predict_grid
+from ..budget.grid_types import FIGURES, FREE, Grid, Words
 from ..budget.predict import predict
 from ..configuration.config import RunConfig
 from ..errors import ConfigError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..budget.grid import Grid, predict_grid
+from ..budget.grid import predict_grid
+from ..budget.grid_types import Grid
 from ..configuration.config import RunConfig
 from ..engines.sglang.resolve import settings
 from ..errors import SpecbenchError
