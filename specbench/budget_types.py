@@ -76,6 +76,10 @@ class LeftForPools:
     rule: str
 
 
+#: What a start's free memory is called that its log alone tells.
+LOGGED_FREE = "logged free memory"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeMemory:
     """What the solver is fed with, bytes per rank."""
@@ -91,7 +95,7 @@ class FreeMemory:
     @property
     def words(self) -> str:
         """Of a prediction on the measured basis: what it rests on."""
-        return "free memory that NVML measured in this start" if self.watched else "logged free memory"
+        return "free memory that NVML measured in this start" if self.watched else LOGGED_FREE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +130,12 @@ class Emulation:
             f"{self.asked:g} × {self.card_free_bytes / GIB:.4f} GiB = {budget:.4f} GiB = "
             f"{self.passed:.8f} × {self.host_free_bytes / GIB:.4f} GiB"
         )
+
+
+def config_words(rests: RestsOn | None) -> str:
+    """What a prediction rests on that no start has told anything of: with the free memory of such cards, or without
+    where it is not of the GPU table."""
+    return "the configuration alone" + ("" if rests is None else f"; free memory {rests.words}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +173,7 @@ class MemoryBudget:
         """'the configuration alone; free memory inferred, not measured on 4 × RTX PRO 6000'."""
         if self.basis == "measured":
             return "measured free memory"
-        rests = self.free.rests_on
-        return "the configuration alone" + ("" if rests is None else f"; free memory {rests.words}")
+        return config_words(self.free.rests_on)
 
     def not_multiplied(self, slots: int | None, tokens: int | None) -> str | None:
         """'47 slots and 748,747 tokens are those of the server, not to be multiplied: …'. None: one rank, no figure."""

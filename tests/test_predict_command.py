@@ -173,7 +173,7 @@ def test_what_falls_short_has_remedies_that_hold_when_they_are_set() -> None:
         if limit != "verdict":
             assert again["limits"][limit] == value
     text = predict(STORY / "tp1-8.yaml", *measured[:-1]).stdout
-    assert f"→ {first['flags']}" in text and "with the free memory given" in " ".join(text.split())
+    assert f"→ {first['flags']}" in text and "each predicted from the free memory given" in " ".join(text.split())
 
 
 def test_without_a_wish_the_workload_is_what_remedies_reach() -> None:

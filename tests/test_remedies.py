@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console, Group, RenderableType
 
 from specbench.budget.predict import predict
 from specbench.budget_types import MemoryBudget
+from specbench.cli.findings_text import further_remedies
+from specbench.cli.remedies_text import remedies_text
 from specbench.diagnose import diagnosis
 from specbench.diagnose.case import Case
 from specbench.diagnose.finding import Remedy
+from specbench.diagnose.remedy_document import remedy_document
 from specbench.engines.sglang import logs
 from specbench.judging.judge import passed
 from specbench.reading.freeread import read_free
@@ -124,3 +129,35 @@ def test_a_server_that_cannot_be_sized_has_no_remedy() -> None:
 def test_of_an_older_release_the_draft_has_no_type_of_its_own() -> None:
     """--speculative-draft-kv-cache-dtype is there from 0.5.18; the record is of 0.5.16."""
     assert case_of("dflash_r8").smaller_draft_kv() == ()
+
+
+def test_the_terminal_and_json_say_what_a_predicted_effect_rests_on() -> None:
+    """h200_dflash-8, of the budget of an RTX PRO 6000: a second card is predicted from a table in which that card is
+    inferred (data/gpus.yaml), everything else from what NVML saw."""
+    remedies = case_of("h200_dflash-8").remedies()
+    (more,) = [one for one in remedies if one.set.get("parallel.tp_size") == 2]
+    told = {"basis": "inferred", "words": "inferred, not measured on 2 × RTX PRO 6000"}
+    assert remedy_document(more)["basis"] == "config" and remedy_document(more)["free_memory"] == told
+    others = [one for one in remedies if one is not more]
+    assert others and all(remedy_document(one)["free_memory"] is None for one in others)
+    source = "from the configuration alone; free memory inferred, not measured on 2 × RTX PRO 6000"
+    text = printed(remedies_text(remedies, measured="the logged free memory"))
+    assert text.startswith(
+        "remedies, each predicted from the logged free memory, where no other source is named in this order: "
+    )
+    assert text.count("predicted from") == 2 and f" KV tokens (predicted {source}). 2 GPUs: " in text
+    assert printed(remedies_text([more], measured="")).startswith(f"remedies, each predicted {source} → --tp-size 2 ")
+    table = printed(Group(*further_remedies(remedies, "the logged free memory")))
+    assert table.endswith(f" --tp-size 2: predicted {source}")
+    # Beside one of which nothing is predicted the head claims nothing, and each says it for itself.
+    recorded = replace(others[0], basis="recording", verdict=None)
+    text = printed(Group(*further_remedies([recorded, more, *others[1:]], "the logged free memory")))
+    assert text.startswith("other fixes for 1 flags") and text.count("predicted from") == 2
+    assert "no prediction" not in text and f"--tp-size 2: predicted {source}" in text
+
+
+def printed(what: RenderableType) -> str:
+    console = Console(width=100, color_system=None)
+    with console.capture() as shown:
+        console.print(what)
+    return " ".join(shown.get().split())

@@ -290,10 +290,12 @@ def test_each_remedy_names_its_basis_where_they_differ() -> None:
     rows = {line.split("  ")[0]: line for line in mixed.splitlines()}
     more = next(line for change, line in rows.items() if change.startswith("parallel.tp_size=2"))
     fewer = next(line for change, line in rows.items() if change.startswith("memory.max_running_requests=1"))
-    assert more.rstrip().endswith("(predicted from the configuration alone)")
+    # params: an H200 with the budget of an RTX PRO 6000, whose free memory no start has told (data/gpus.yaml)
+    source = "predicted from the configuration alone; free memory inferred, not measured on 2 × RTX PRO 6000"
+    assert more.rstrip().endswith(f"({source})")
     assert fewer.rstrip().endswith("(predicted from this run's free memory)")
     alike = str(_remedies([one for one in remedies if one.basis == "config"], found, ()))
-    assert alike.startswith("Remedies, their effect predicted from the configuration alone. Order: ")
+    assert alike.startswith(f"Remedies, their effect {source}. Order: ")
     assert "(predicted from" not in alike
 
 
@@ -427,3 +429,14 @@ def test_a_remedy_says_what_it_replaces() -> None:
     page = show.findings(opened(RECORDS / "0512_dflash_r8_exact" / "server.log")).html
     assert "--mem-fraction-static 0.6 (it had mem_fraction_static 0.50814)" in page
     assert "--speculative-num-draft-tokens 4<" in page  # its note says: 4 instead of 16
+
+
+def test_a_prediction_from_the_configuration_says_whether_its_free_memory_was_measured() -> None:
+    emulated, real = study(RECORDS / "h200_dflash-8"), study(RECORDS / "tp4_dflash_r8")
+    # data/gpus.yaml: one H200 and four were measured; of an RTX PRO 6000, whose budget the first one has, none was
+    unmeasured = "From the configuration: free memory inferred, not measured on 1 × RTX PRO 6000."
+    assert unmeasured in str(show.reconciliation(emulated))
+    assert "From the configuration: free memory measured on 4 × H200." in str(show.reconciliation(real))
+    assert "Predicted from the configuration alone" not in str(show.overview(real))  # it is from its logged memory
+    bare = replace(real, diagnosis=replace(real.diagnosis, budgets={"config": real.diagnosis.budgets["config"]}))
+    assert "Predicted from the configuration alone; free memory measured on 4 × H200." in str(show.overview(bare))

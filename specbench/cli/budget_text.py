@@ -30,7 +30,7 @@ def render(budget: MemoryBudget, remedies: Sequence[Remedy], wanted: int, consol
     console.print(_terms(budget))
     if budget.verdict != "serves":
         if remedies:
-            console.print(remedies_text(remedies, measured="with the free memory given"))
+            console.print(remedies_text(remedies, measured="the free memory given"))
         else:
             console.print(f"[bold]no remedy[/]: none of the changes tried serves {wanted:,} requests at once.")
         console.print()

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..budget_types import LOGGED_FREE
 from ..diagnose.finding import Remedy
 from ..diagnose.maintainer import not_asked, report
 from ..diagnose.types import Diagnosis, Serving
@@ -42,7 +43,7 @@ _WIDE = 76  # columns of a terminal in which no header is longer than its figure
 
 def render(diagnosis: Diagnosis, console: Console, *, everything: bool = False) -> None:
     """Print the diagnosis. `everything`: whole lines of evidence, every remedy in full, the pools of every rank."""
-    measured = _basis(diagnosis, "measured") if "measured" in diagnosis.budgets else "with the logged free memory"
+    measured = f"the {diagnosis.budgets['measured'].free.words if 'measured' in diagnosis.budgets else LOGGED_FREE}"
     console.print(_headline(diagnosis))
     console.print(Text(f"{verdict(diagnosis)}\n"))
     _findings(diagnosis, console, measured, first=True, everything=everything)
@@ -119,10 +120,8 @@ def _findings(diagnosis: Diagnosis, console: Console, measured: str, *, first: b
 
 
 def _further_remedies(remedies: Sequence[Remedy], console: Console, measured: str) -> None:
-    if console.width >= _WIDE:
-        console.print(further_remedies(remedies))
-        return
-    for part in listed_remedies(remedies, measured):
+    parts = further_remedies if console.width >= _WIDE else listed_remedies
+    for part in parts(remedies, measured):
         console.print(part, soft_wrap=isinstance(part, Flags))
 
 
@@ -193,7 +192,8 @@ def _short(diagnosis: Diagnosis, basis: Basis) -> str:
 
 
 def _basis(diagnosis: Diagnosis, basis: Basis) -> str:
-    return "from the configuration alone" if basis == "config" else f"with the {diagnosis.budgets[basis].free.words}"
+    budget = diagnosis.budgets[basis]
+    return f"from {budget.basis_words}" if basis == "config" else f"with the {budget.free.words}"
 
 
 def _interval(interval: Interval) -> str:

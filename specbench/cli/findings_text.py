@@ -13,11 +13,11 @@ from rich.text import Text
 
 from ..configuration.config import RunConfig
 from ..diagnose.catalogue import lost_text, title
-from ..diagnose.finding import OWN_WORDS, Finding, Remedy, was_words
+from ..diagnose.finding import Finding, Remedy, was_words
 from ..diagnose.remedy_words import dropped_flags, environment, on_server
 from ..engines.contract import Line
 from ..units import counted
-from .remedies_text import bounds_text, effect, remedies_text, set_options
+from .remedies_text import bounds_text, effect, remedies_text, set_options, sources, told_by, usual_source
 
 _SEVERITY = {"fatal": "bold red", "costly": "bold yellow", "notice": "bold cyan"}
 #: The time of a line; ranks stay.
@@ -116,13 +116,9 @@ def listed_remedies(remedies: Sequence[Remedy], measured: str) -> Iterator[Rende
         yield Padding(Text(f"{effect(remedy, measured)}{mark}", style="dim"), (0, 0, 0, 3))
 
 
-def further_remedies(remedies: Sequence[Remedy]) -> Table:
-    """What else would do, in a few words each."""
-    table = Table(title="\nother fixes for 1, each tried by the prediction", box=SIMPLE_HEAD, pad_edge=False)
-    if any(remedy.verdict is None for remedy in remedies):
-        table.title = "\nother fixes for 1"
-    elif all(remedy.basis == "own figures" for remedy in remedies):
-        table.title = f"\nother fixes for 1, {OWN_WORDS}"
+def further_remedies(remedies: Sequence[Remedy], measured: str) -> Iterator[RenderableType]:
+    """What else would do, in a few words each; below it what is predicted from something else than most are."""
+    table = Table(title=f"\nother fixes for 1{told_by(remedies, measured)}", box=SIMPLE_HEAD, pad_edge=False)
     table.title_justify, table.title_style = "left", "bold"
     table.add_column("flags", overflow="fold", style="green")
     for header in ("requests", "slots", "KV tokens"):
@@ -138,4 +134,9 @@ def further_remedies(remedies: Sequence[Remedy]) -> Table:
         if changes:
             cells.append("change" if remedy.changes_results else "")
         table.add_row(*cells)
-    return table
+    yield table
+    told = usual_source(remedies, measured) if told_by(remedies, measured) else None
+    for source, those in sources(remedies, measured).items():
+        if source != told:
+            which = ", ".join(on_server(remedy) or set_options(remedy) for remedy in those)
+            yield Text(f"{which}: predicted from {source}", style="dim")

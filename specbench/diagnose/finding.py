@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..budget_types import config_words
 from ..configuration.config import RunConfig
 from ..engines.contract import Line
+from ..gpus import RestsOn
 from ..terms import Basis, Limit, Verdict
 from ..units import Interval
 from .catalogue import FindingId, Severity
@@ -19,7 +21,8 @@ ORDER = "changes of the server first, then more GPUs, then two changes at once, 
 #: known), a recording, or the engine's source.
 Ground = Literal[Basis, "own figures", "recording", "source"]
 #: What the second of these is called wherever it is shown.
-OWN_WORDS = "from this log's own figures, rounded to 0.01 GiB; model not known"
+OWN_FIGURES = "this log's own figures, rounded to 0.01 GiB; model not known"
+OWN_WORDS = f"from {OWN_FIGURES}"
 #: In words, where nothing was predicted.
 NO_PREDICTION: dict[Ground, str] = {
     "recording": "no prediction: a recording proves it",
@@ -40,8 +43,24 @@ class Remedy:
     changes_results: bool  # the output of the model may change (state dtype, KV dtype)
     #: Keys in which another run must be equal to have tried it. Empty: all that decide memory.
     decided_by: tuple[str, ...] = ()
+    #: Of a prediction from the configuration alone: whether the free memory of such cards was measured.
+    rests_on: RestsOn | None = None
     #: Bounds of what is predicted, on the log's own figures. Empty: see the prediction.
     spans: Mapping[Limit, Interval] = field(default_factory=dict)
+
+    def predicted_from(self, measured: str) -> str | None:
+        """'the configuration alone; free memory inferred, not measured on 2 × RTX PRO 6000'. `measured`: the words for
+        the free memory of the start itself. None: nothing was predicted.
+        """
+        match self.basis:
+            case "config":
+                return config_words(self.rests_on)
+            case "measured":
+                return measured
+            case "own figures":
+                return OWN_FIGURES
+            case _:
+                return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

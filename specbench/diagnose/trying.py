@@ -101,6 +101,7 @@ def tried(situation: Situation, change: Change, goal: Goal) -> Remedy | None:
         set=dict(change.set),
         flags=flags_for(dict(change.set), situation.config.engine.version),
         basis=budget.basis,
+        rests_on=budget.free.rests_on,
         predicted={limit: point(budget, limit) for limit in _SHOWN},
         verdict=budget.verdict,
         note=(

@@ -80,7 +80,8 @@ def effect_text(remedy: Remedy, wanted: int | None, finding: Finding, tokens: in
         effect = f"{running:,} at once" + (", fewer than asked" if falls_short(remedy, wanted) else "")
     then = remedy.predicted.get("kv_tokens")
     pool = "" if then is None or then == tokens else f", KV {_before(tokens)}{then:,} tokens"
-    return f"{OWN_WORDS if remedy.basis == 'own figures' else 'predicted'}: {effect}{pool}"
+    source = f"predicted from {remedy.predicted_from('')}" if remedy.basis == "config" else "predicted"
+    return f"{OWN_WORDS if remedy.basis == 'own figures' else source}: {effect}{pool}"
 
 
 def _before(tokens: int | None) -> str:

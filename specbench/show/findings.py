@@ -10,7 +10,7 @@ from dataclasses import replace
 from html import escape
 
 from ..diagnose.catalogue import title
-from ..diagnose.finding import ORDER, Finding, Ground, Remedy, was_words
+from ..diagnose.finding import ORDER, Finding, Remedy, was_words
 from ..diagnose.outgoing import safe
 from ..diagnose.remedy_words import on_server
 from ..engines.contract import Line
@@ -27,11 +27,7 @@ from .shown import Cell, Shown, Tone, Value, code_lines, joined, paragraph, tabl
 
 #: A log line may be 10 kB (server_args); evidence shows its beginning.
 _MAX_LINE = 360
-_BASES: dict[Ground, str] = {
-    "measured": "this run's free memory",
-    "config": "the configuration alone",
-    "own figures": "this log's own figures, rounded to 0.01 GiB; model not known",
-}
+_MEASURED = "this run's free memory"
 
 
 def findings(study: Seen, others: Iterable[RunRecord] = ()) -> Shown:
@@ -73,7 +69,7 @@ def _remedies(remedies: Sequence[Remedy], study: Seen, others: Sequence[RunRecor
     tried = [() if config is None else proofs(remedy, config, others) for remedy in remedies]
     # What somebody tried comes first: it is more than a prediction.
     order = sorted(range(len(remedies)), key=lambda number: not tried[number])
-    bases = {basis for remedy in remedies if (basis := _predicted_from(remedy)) is not None}
+    bases = {basis for remedy in remedies if (basis := remedy.predicted_from(_MEASURED)) is not None}
     rows = [_remedy_row(remedies[number], tried[number], study, says_basis=len(bases) > 1) for number in order]
     headers = ["remedy", "requests", "slots", "KV tokens", "verdict", "what it costs", "tried in this campaign"]
     if not others:
@@ -85,11 +81,6 @@ def _remedies(remedies: Sequence[Remedy], study: Seen, others: Sequence[RunRecor
     return table(headers, rows, caption=f"Remedies{effect}.{order_words}")
 
 
-def _predicted_from(remedy: Remedy) -> str | None:
-    """None: not predicted."""
-    return _BASES.get(remedy.basis)
-
-
 def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Seen, *, says_basis: bool) -> list[Value]:
     """`says_basis`: the remedies beside it are predicted from something else."""
     limits = [_limit_cell(remedy, limit) for limit in ("running_requests", "state_slots", "kv_tokens")]
@@ -97,7 +88,7 @@ def _remedy_row(remedy: Remedy, tried: Sequence[Proof], study: Seen, *, says_bas
     was = was_words(remedy, study.config)
     below = f"{on_server(remedy)} (it had {was})".lstrip() if was else on_server(remedy)
     change = Cell(text=change_text(dict(remedy.set)), code=True, below=below or None)
-    basis = _predicted_from(remedy)
+    basis = remedy.predicted_from(_MEASURED)
     source = f"predicted from {basis}" if says_basis and basis is not None else None
     return [
         change,

@@ -10,7 +10,7 @@ from ..judging.sides import ranks_of
 from ..studies.seen import Seen
 from ..terms import LIMITS, TERMS
 from .figures import amount_cell, interval_cell, verdict_cell
-from .shown import Cell, Shown, Value, joined, table, without_empty
+from .shown import Cell, Shown, Value, joined, paragraph, table, without_empty
 from .sides import four_sides, measured_words, rank_text
 
 _MEANINGS: dict[str, str] = {name: text for table in (TERMS, LIMITS) for name, text in table.items()}
@@ -52,7 +52,10 @@ def reconciliation(study: Seen) -> Shown:
         "difference comes from",
         "log line",
     ]
-    return joined([table(*without_empty(headers, rows)), four_sides(study)])
+    budget = study.diagnosis.budgets.get("config")
+    rests = None if budget is None else budget.free.rests_on
+    source = Shown("", "") if rests is None else paragraph(f"From the configuration: free memory {rests.words}.")
+    return joined([table(*without_empty(headers, rows)), source, four_sides(study)])
 
 
 def _predicted_cell(row: Row | None, unit: str, study: Seen) -> Cell:

@@ -131,7 +131,8 @@ def served_table(study: Seen) -> Shown:
     if budget is not None:
         words = verdict_words(budget.verdicts)
         fault = f" {budget.fault}" if budget.fault is not None else ""
-        shown = joined([shown, paragraph(f"Predicted verdict: {words}. {budget.reason}{fault}")])
+        source = "" if study.basis == "measured" else f" Predicted from {budget.basis_words}."
+        shown = joined([shown, paragraph(f"Predicted verdict: {words}. {budget.reason}{fault}{source}")])
     return shown
 
 
