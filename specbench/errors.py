@@ -33,6 +33,11 @@ class SpecbenchError(Exception):
             line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…" for line in text.split("\n")
         )
 
+    @property
+    def first_line(self) -> str:
+        """Where, and what came; the second line, what to do, is left out."""
+        return str(self).splitlines()[0]
+
 
 class ConfigError(SpecbenchError):
     """A params file, an override or a flag is wrong."""

@@ -16,8 +16,10 @@ from specbench.params import load_run
 from specbench.planning import changes, grid
 from specbench.planning.begin import from_scratch
 from specbench.planning.commands import difference, shell_line
+from specbench.planning.halving import largest
+from specbench.planning.reaching import certain, lacking
 from specbench.planning.screen import Frame, Need, changed, estimated_outside, figures, frame
-from specbench.planning.search import certain, lacking, plan
+from specbench.planning.search import plan
 from specbench.planning.types import Answer, Size
 from specbench.planning.wished import asking, with_wishes
 from specbench.planning.wishes import Wishes, of_mapping, parse
@@ -451,3 +453,26 @@ def test_what_is_no_number_of_cards_or_kind_is_told() -> None:
     with pytest.raises(ConfigError, match=r"want running_requests: got '9"):
         parse(["running_requests=" + "9" * 5_000])
     assert parse(["context=32_768"]).context == 32_768
+
+
+@pytest.mark.parametrize(
+    ("works_up_to", "most", "at_least", "expected"),
+    [
+        (0, 4096, 0, 0),  # not even one
+        (13, 4096, 0, 13),
+        (13, 4096, 5, 13),
+        (13, 4096, 20, 13),  # what to begin with does not work itself
+        (5000, 4096, 0, 4096),  # no more are asked for
+        (4096, 4096, 4096, 4096),
+    ],
+)
+def test_the_largest_number_that_works(works_up_to, most, at_least, expected):
+    asked: list[int] = []
+
+    def works(number: int) -> bool:
+        asked.append(number)
+        return number <= works_up_to
+
+    assert largest(works, most, at_least) == expected
+    assert len(asked) <= 26  # twice the 12 halvings of 4096, and the two to begin with
+    assert max(asked) <= most

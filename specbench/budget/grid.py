@@ -103,7 +103,7 @@ def _solve(
             )
             refusal = refused_argument(case)
         except SpecbenchError as error:
-            return {"not_predicted": str(error).splitlines()[0]}
+            return {"not_predicted": error.first_line}
         return _of_case(case) if refusal is None else _REFUSED | {"refused_key": refusal.key}
 
     if not columns:  # nothing varies: one answer
@@ -229,5 +229,5 @@ def _explain(found: _Found, points: Points, sizing: _Sizing) -> None:
             except SpecbenchError as error:
                 if nothing_else:
                     raise
-                why = str(error).splitlines()[0]
+                why = error.first_line
         found.not_predicted[why] = found.not_predicted.get(why, 0) + len(rows)

@@ -86,7 +86,7 @@ def frame(config: RunConfig, *changes: Change) -> Frame | Refused:
             return Refused(f"{refusal.key}: {refusal.reason}")
         return unchecked(found, *changes)
     except SpecbenchError as error:
-        return Refused(str(error).splitlines()[0])
+        return Refused(error.first_line)
 
 
 def unchecked(config: RunConfig, *changes: Change) -> Frame:

@@ -68,15 +68,15 @@ class Size:
 
     tp_size: int
     gpus: int  # that the server takes
-    impossible: str | None  # why the model or the engine does not take this number; None: it does
-    plans: tuple[Plan, ...]  # cheapest first; empty: none of the grid reaches
-    tried: int  # candidates that were predicted
-    refused: int  # candidates that the engine's arguments refuse
-    grid: str  # what was gone through, in words; "": nothing was
-    complete: bool  # whether the whole grid was gone through (always where there is no plan)
-    failures: tuple[Failure, ...]
-    most: tuple[Most, ...]  # by level
-    longest_context: int | None  # tokens of each of the wished requests, where the wish is out of reach
+    impossible: str | None = None  # why the model or the engine does not take this number; None: it does
+    plans: tuple[Plan, ...] = ()  # cheapest first; empty: none of the grid reaches
+    tried: int = 0  # candidates that were predicted
+    refused: int = 0  # candidates that the engine's arguments refuse
+    grid: str = ""  # what was gone through, in words; "": nothing was
+    complete: bool = True  # whether the whole grid was gone through (always where there is no plan)
+    failures: tuple[Failure, ...] = ()
+    most: tuple[Most, ...] = ()  # by level
+    longest_context: int | None = None  # tokens of each of the wished requests, where the wish is out of reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ def what_if(config: RunConfig, key: str, values: Sequence[Any]) -> Shown:
         try:
             found = predict(config.replace({key: value}))
         except SpecbenchError as error:
-            rows.append([setting_text(value), Cell(text=str(error).splitlines()[0], tone="bad"), "", "", ""])
+            rows.append([setting_text(value), Cell(text=error.first_line, tone="bad"), "", "", ""])
             continue
         limits = [found.limits.get(name) for name in names]
         cells = [interval_cell(one.value if one else None, "count") for one in limits]
