@@ -11,16 +11,9 @@ from specbench.diagnose.types import Diagnosis
 from specbench.errors import SpecError
 from specbench.records.record import RunRecord
 from specbench.show.exactness import exactness
-from specbench.studies.exactness import (
-    Compared,
-    compared,
-    farthest,
-    missed_by,
-    of_case,
-    read_cases,
-    read_not_compared,
-    shares,
-)
+from specbench.studies.cases import of_case, read_cases, read_not_compared
+from specbench.studies.compared import Compared, farthest, missed_by, shares
+from specbench.studies.exactness import compared
 from specbench.studies.exactness_page import page
 from specbench.studies.study import study
 from specbench.units import GIB, Interval

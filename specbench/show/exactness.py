@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..studies.exactness import BASES, FIGURES, Compared, farthest, missed_by, of_recording, shares
+from ..studies.compared import BASES, FIGURES, Compared, farthest, missed_by, shares
+from ..studies.exactness import of_recording
 from ..studies.study import Study
 from ..units import format_gib
 from .shown import Cell, Shown, Value, table

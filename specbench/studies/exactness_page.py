@@ -12,18 +12,9 @@ from pathlib import Path
 from ..diagnose.diagnosis import of_record
 from ..records.record import RunRecord
 from ..units import GIB, Interval
-from .exactness import (
-    BASES,
-    FIGURES,
-    Case,
-    Compared,
-    compared,
-    farthest,
-    missed_by,
-    read_cases,
-    read_not_compared,
-    shares,
-)
+from .cases import Case, read_cases, read_not_compared
+from .compared import BASES, FIGURES, Compared, farthest, missed_by, shares
+from .exactness import compared
 
 _HEAD = """# How exact is it
 
