@@ -29,7 +29,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from specbench.records.record import unfinished
+from specbench.records.folders import unfinished
 from tests.workbench import ROOT, Workbench, in_terminal, until
 
 pytestmark = [

@@ -15,7 +15,8 @@ import pytest
 from specbench.configuration.config import RunConfig
 from specbench.errors import RecordError
 from specbench.records import size as record_size
-from specbench.records.record import RunRecord, new_run_folder, unfinished
+from specbench.records.folders import new_run_folder, unfinished
+from specbench.records.record import RunRecord
 from specbench.records.types import GpuSample, RequestTrace, RunStatus
 from specbench.records.writer import RecordWriter
 
@@ -115,6 +116,14 @@ def test_what_a_killed_run_leaves_is_called_unfinished(tmp_path: Path) -> None:
     assert not left.alive
     with pytest.raises(RecordError, match="unfinished: its process was killed"):
         RunRecord.open(tmp_path)
+
+
+def test_where_no_lock_tells_the_pid_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems have no locks. 2^40 is beyond any pid, and beyond what the kernel takes for one."""
+    monkeypatch.setattr("specbench.records.folders.is_held", lambda folder: None)
+    for pid in (os.getpid(), 2**40):
+        (tmp_path / f"record.partial-{pid}").mkdir()
+    assert {left.pid: left.alive for left in unfinished(tmp_path)} == {os.getpid(): True, 2**40: False}
 
 
 def test_what_a_living_process_writes_is_not_given_up_and_a_pid_alone_tells_nothing(tmp_path: Path) -> None:

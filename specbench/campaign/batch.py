@@ -16,7 +16,7 @@ from ..lifecycle.preflight import unusable, without_gpus
 from ..params import Campaign
 from ..records import listing
 from ..records.folder_lock import alone
-from ..records.record import make_folder
+from ..records.folders import make_folder
 from ..units import counted
 from ..workbook.workers import worker_pool
 from . import report

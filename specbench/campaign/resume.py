@@ -21,7 +21,8 @@ from ..errors import ConfigError, RecordError, SpecbenchError
 from ..lifecycle.time_limit import DEADLINE
 from ..reading.outcome import in_words, outcome_of, tally
 from ..records import listing
-from ..records.record import RECORD, RunRecord
+from ..records.folders import RECORD
+from ..records.record import RunRecord
 from ..running.recorded import whole
 from ..terms import Outcome
 from ..units import counted

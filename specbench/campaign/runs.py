@@ -17,7 +17,7 @@ from ..configuration.config import RunConfig
 from ..errors import RecordError, SpecbenchError
 from ..reading.outcome import in_words
 from ..records import listing
-from ..records.record import new_run_folder
+from ..records.folders import new_run_folder
 from ..studies.study import ERROR, RUN_NOTEBOOK, Study, study
 from ..workbook.notebooks import execute, source
 from ..workbook.progress import latest, notices

@@ -47,8 +47,9 @@ def offsets(
     from ..errors import ConfigError, RecordError
     from ..gpus import load_gpu
     from ..paths import resolve
+    from ..records.folders import has_record
     from ..records.listing import every_folder
-    from ..records.record import RunRecord, has_record
+    from ..records.record import RunRecord
 
     found: list[RunRecord] = []
     damaged: list[tuple[str, str]] = []
@@ -104,6 +105,6 @@ def _rows(
 
 def _run_name(place: Path) -> str:
     """Of a record that cannot be opened: it cannot tell its own."""
-    from ..records.record import RECORD
+    from ..records.folders import RECORD
 
     return place.parent.name if place.name == RECORD else place.name

@@ -17,7 +17,8 @@ from typing import Final
 from ..configuration.config import RunConfig
 from ..engines.contract import Line
 from ..errors import ConfigError
-from ..records.record import RunRecord, has_record
+from ..records.folders import has_record
+from ..records.record import RunRecord
 from ..terms import Basis
 from ..units import counted
 from . import speed

@@ -32,8 +32,9 @@ from ..reading.outcome import outcome_of, tally
 from ..reading.pools import report
 from ..reading.rank_gpus import cards, in_use_before
 from ..records.caveats import marks, on_cpu
+from ..records.folders import has_record
 from ..records.listing import run_folders
-from ..records.record import RunRecord, has_record
+from ..records.record import RunRecord
 from ..records.types import MetricSample, RequestTrace
 from ..terms import Basis, Origin, Status
 from ..units import counted

@@ -23,8 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 from ..configuration.config import RunConfig, RunName
 from ..errors import RecordError
 from ..logclean import on_one_line
+from ..records.folders import has_record
 from ..records.listing import run_folders
-from ..records.record import RunRecord, has_record
+from ..records.record import RunRecord
 from ..records.types import LogArrival, RunStatus
 from ..records.writer import RecordWriter, sha256_bytes, sha256_text
 

@@ -19,17 +19,8 @@ reader never sees half a record; a folder of that name which stays behind is an 
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import gzip
 import hashlib
-import io
-import itertools
-import json
-import os
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,28 +34,12 @@ from ..errors import RecordError
 from ..host.gpu_use import GpuMemory
 from ..terms import Origin
 from . import foreign_json
-from .folder_lock import is_held
-from .types import (
-    SCHEMA,
-    GpuSample,
-    LogArrival,
-    MetricSample,
-    Probe,
-    RequestTrace,
-    RunStatus,
-    SeenMachine,
-)
+from .files import gpu_sample, log_arrival, metric_sample, one_line, read_bytes, read_json, read_lines, read_table
+from .folders import RECORD, why_no_record
+from .types import SCHEMA, GpuSample, LogArrival, MetricSample, Probe, RequestTrace, RunStatus, SeenMachine
 
-RECORD = "record"
-PARTIAL = ".partial-"
 _GPU_MEMORY = TypeAdapter(GpuMemory)
-_SHOWN = 300  # characters of a path in a message
 _Row = TypeVar("_Row")
-
-
-def has_record(folder: Path) -> bool:
-    """Whether a folder is a finished record, or that of a run which left one."""
-    return any((place / "status.json").is_file() for place in (folder, folder / RECORD))
 
 
 class RunRecord:
@@ -82,10 +57,10 @@ class RunRecord:
         asked = Path(path)
         folder = next((f for f in (asked, asked / RECORD) if (f / "status.json").is_file()), None)
         if folder is None:
-            raise RecordError(_why_no_record(asked))
-        status_data = _read_json(folder / "status.json")
+            raise RecordError(why_no_record(asked))
+        status_data = read_json(folder / "status.json")
         _check_schema(folder, status_data)
-        env = _read_json(folder / "env.json")
+        env = read_json(folder / "env.json")
         _check_schema(folder, env)
         try:
             status = RunStatus.model_validate(status_data)
@@ -93,7 +68,7 @@ class RunRecord:
             config = RunConfig.model_validate(_as_of_today(sections))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise RecordError(
-                f"{folder}: config.yaml or status.json cannot be read: {_one_line(error)}.\nThe record is damaged."
+                f"{folder}: config.yaml or status.json cannot be read: {one_line(error)}.\nThe record is damaged."
             ) from None
         return cls(folder.resolve(), status, config, env)
 
@@ -133,7 +108,7 @@ class RunRecord:
             return _GPU_MEMORY.validate_python(said)
         except ValidationError as error:
             raise RecordError(
-                f"{self.folder / 'env.json'}: gpu_memory: {_one_line(error)}.\nThe record is damaged."
+                f"{self.folder / 'env.json'}: gpu_memory: {one_line(error)}.\nThe record is damaged."
             ) from None
 
     def _machine(self, said: Any) -> SeenMachine | None:
@@ -156,23 +131,23 @@ class RunRecord:
 
     def log_bytes(self) -> bytes:
         """The log, whole and untouched."""
-        return _read_maybe_compressed(self.log_path)
+        return read_bytes(self.log_path)
 
     @cached_property
     def _requests(self) -> tuple[RequestTrace, ...]:
         packed = self.folder / "requests.jsonl.gz"
-        return tuple(_read_lines(packed if packed.is_file() else self.folder / "requests.jsonl", RequestTrace))
+        return tuple(read_lines(packed if packed.is_file() else self.folder / "requests.jsonl", RequestTrace))
 
     def requests(self) -> tuple[RequestTrace, ...]:
         """Every request in the order of sending, warm-up included. Empty: nothing was sent (load only)."""
         return self._requests
 
     def probes(self) -> tuple[Probe, ...]:
-        return tuple(_read_lines(self.folder / "probes.jsonl", Probe))
+        return tuple(read_lines(self.folder / "probes.jsonl", Probe))
 
     @cached_property
     def _gpu_samples(self) -> tuple[GpuSample, ...]:
-        return tuple(self._table(("gpu.csv", "gpu.csv.gz"), _gpu_sample))
+        return tuple(self._table(("gpu.csv", "gpu.csv.gz"), gpu_sample))
 
     def gpu_samples(self) -> tuple[GpuSample, ...]:
         """NVML samples; empty when there were none (`env["gpu_telemetry"]` says why)."""
@@ -180,32 +155,24 @@ class RunRecord:
 
     def log_arrivals(self) -> tuple[LogArrival, ...]:
         """When the log's lines were seen, in their order; empty: not recorded."""
-        return tuple(self._table(("log_times.csv.gz",), _log_arrival))
+        return tuple(self._table(("log_times.csv.gz",), log_arrival))
 
     @cached_property
     def _metric_samples(self) -> tuple[MetricSample, ...]:
-        return tuple(self._table(("metrics.csv.gz",), _metric_sample))
+        return tuple(self._table(("metrics.csv.gz",), metric_sample))
 
     def metric_samples(self) -> tuple[MetricSample, ...]:
         """/metrics over time; empty: not recorded. A figure holds until its next sample."""
         return self._metric_samples
 
-    def _table(self, names: tuple[str, ...], row: Callable[[Mapping[str, str]], _Row]) -> Iterator[_Row]:
+    def _table(self, names: tuple[str, ...], row: Callable[[Mapping[str, str]], _Row]) -> Iterable[_Row]:
         file = next((self.folder / name for name in names if (self.folder / name).is_file()), None)
-        if file is None:
-            return
-        try:
-            text = _read_maybe_compressed(file).decode("utf-8")
-            yield from map(row, csv.DictReader(io.StringIO(text, newline="")))
-        except (ValueError, KeyError, TypeError, csv.Error) as error:
-            raise RecordError(
-                f"{file}: not the table that was written: {_one_line(error)}.\nThe record is damaged."
-            ) from None
+        return () if file is None else read_table(file, row)
 
     def command(self) -> tuple[str, ...]:
         """The exact argument list that started the server."""
         file = self.folder / "command.json"
-        said = _read_json(file)
+        said = read_json(file)
         if not isinstance(said, list) or not all(isinstance(word, str) for word in said):
             raise RecordError(f"{file}: expected a list of texts.\nThe record is damaged; run the configuration again.")
         return tuple(said)
@@ -229,7 +196,7 @@ class RunRecord:
         """/metrics after the workload (Prometheus text); None: not recorded."""
         for name in ("metrics.txt", "metrics.txt.gz"):
             if (self.folder / name).is_file():
-                return _read_maybe_compressed(self.folder / name).decode("utf-8", "replace")
+                return read_bytes(self.folder / name).decode("utf-8", "replace")
         return None
 
     def sha256(self) -> str:
@@ -243,77 +210,10 @@ class RunRecord:
         file = self.folder / name
         if not file.is_file():
             return None
-        said = _read_json(file, foreign_json.parse)
+        said = read_json(file, foreign_json.parse)
         if not isinstance(said, dict):
             raise RecordError(f"{file}: expected a JSON object.\nThe record is damaged; run the configuration again.")
         return said
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A run that was killed before its record was complete."""
-
-    folder: Path  # the partial folder
-    pid: int  # of the process that wrote it
-    alive: bool  # that process still runs: the run may still finish
-
-
-def unfinished(run_folder: str | Path) -> tuple[Unfinished, ...]:
-    """The partial records in a run folder."""
-    found = []
-    for folder in sorted(Path(run_folder).glob(f"{RECORD}{PARTIAL}*")):
-        text = folder.name.rpartition("-")[2]
-        if text.isdigit():
-            held = is_held(folder)
-            found.append(Unfinished(folder, int(text), _is_alive(int(text)) if held is None else held))
-    return tuple(found)
-
-
-def new_run_folder(root: str | Path, name: str) -> Path:
-    """Creates and returns `<root>/<name>`, or `<name>.2`, … when it exists. Two processes never get the same.
-
-    RecordError when nothing can be written there.
-    """
-    parent = Path(root)
-    make_folder(parent)
-    for number in itertools.count(1):
-        folder = parent / (name if number == 1 else f"{name}.{number}")
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise _cannot_write(folder, error) from None
-        return folder
-    raise AssertionError("unreachable")
-
-
-def make_folder(folder: Path) -> None:
-    """Creates a folder for runs, and those above it. RecordError (two lines) when that is not possible."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a character that no path can have
-        raise _cannot_write(folder, error) from None
-
-
-def _cannot_write(folder: Path, error: Exception) -> RecordError:
-    path = str(folder).encode("utf-8", "backslashreplace").decode()
-    shown = path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
-    reason = (error.strerror if isinstance(error, OSError) else None) or _one_line(error)
-    return RecordError(
-        f"{shown}: runs cannot be written there: {reason}.\n"
-        "Name another folder (--out, or SPECBENCH_RUNS for all runs)."
-    )
-
-
-def _why_no_record(asked: Path) -> str:
-    if not asked.exists():
-        return f"record: {str(asked)!r} does not exist.\nGive a run folder (runs/…), or a folder with a status.json."
-    leftovers = unfinished(asked)
-    if leftovers:
-        state = "is still being written" if leftovers[0].alive else "is unfinished: its process was killed"
-        return f"{leftovers[0].folder}: this record {state}.\nThere is no status.json; run the configuration again."
-    return f"{asked}: no record here (no status.json).\nGive a run folder (runs/…), or a record folder."
 
 
 def _as_of_today(written: Any) -> Any:
@@ -341,87 +241,5 @@ def _check_schema(folder: Path, data: Any) -> None:
         )
 
 
-def _read_json(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
-    try:
-        return parse(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecordError(f"{file.parent}: {file.name} is missing.\nThe record is incomplete.") from None
-    except OSError as error:
-        raise RecordError(f"{file}: cannot be read: {error.strerror or error}.\nThe record is damaged.") from None
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{file}: not valid JSON: {_one_line(error)}.\nThe record is damaged.") from None
-
-
-def _read_lines(file: Path, kind: type[Any]) -> Iterable[Any]:
-    if not file.is_file():
-        return
-    number = 0
-    try:
-        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):  # noqa: B007  (told in the message)
-                if line.strip():
-                    yield kind.model_validate_json(line)
-    except UnicodeDecodeError as error:  # told by blocks, so the line is not known
-        raise RecordError(f"{file}: not UTF-8: {_one_line(error)}.\nThe record is damaged.") from None
-    except ValidationError as error:
-        raise RecordError(f"{file}: line {number}: {_one_line(error)}.\nThe record is damaged.") from None
-    except (OSError, EOFError, zlib.error) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise RecordError(f"{file}: cannot be read: {reason}.\nThe record is damaged.") from None
-
-
-def _gpu_sample(row: Mapping[str, str]) -> GpuSample:
-    return GpuSample(
-        t_s=float(row["t_s"]),
-        phase=row["phase"],
-        gpu=int(row["gpu"]),
-        used_bytes=int(row["used_bytes"]),
-        free_bytes=int(row["free_bytes"]),
-        total_bytes=int(row["total_bytes"]),
-        utilization_pct=_maybe(row["utilization_pct"]),
-        power_w=_maybe(row["power_w"]),
-        sm_clock_mhz=_maybe(row.get("sm_clock_mhz")),
-        memory_clock_mhz=_maybe(row.get("memory_clock_mhz")),
-        temperature_c=_maybe(row.get("temperature_c")),
-    )
-
-
-def _log_arrival(row: Mapping[str, str]) -> LogArrival:
-    return LogArrival(
-        line=int(row["line"]), offset=int(row["offset"]), t_s=float(row["t_s"]), within_s=float(row["within_s"])
-    )
-
-
-def _metric_sample(row: Mapping[str, str]) -> MetricSample:
-    return MetricSample(t_s=float(row["t_s"]), phase=row["phase"], name=row["name"], value=float(row["value"]))
-
-
-def _maybe(text: str | None) -> float | None:
-    """Empty, or a column that old records lack: not known."""
-    return float(text) if text else None
-
-
-def _read_maybe_compressed(file: Path) -> bytes:
-    try:
-        data = file.read_bytes()
-        return gzip.decompress(data) if file.suffix == ".gz" else data
-    except (OSError, EOFError, zlib.error) as error:
-        raise RecordError(f"{file}: cannot be read: {_one_line(error)}.\nThe record is damaged.") from None
-
-
 def _text(said: Any) -> str | None:
     return said if isinstance(said, str) else None
-
-
-def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        try:
-            os.kill(pid, 0)
-        except PermissionError:
-            return True
-        return True
-    return False
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

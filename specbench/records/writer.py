@@ -18,7 +18,8 @@ from ..configuration.config import RunConfig
 from ..errors import RecordError
 from ..params import dump_run
 from .folder_lock import hold
-from .record import PARTIAL, RunRecord, make_folder
+from .folders import PARTIAL, make_folder
+from .record import RunRecord
 from .redaction import Redaction
 from .size import fit_log, fit_requests
 from .types import (

@@ -30,7 +30,8 @@ from ..load.sending import Progress, Sending
 from ..load.workload import check_fit
 from ..paths import runs_root
 from ..records.caveats import SIMULATED, caveats, marks_of
-from ..records.record import RECORD, RunRecord, new_run_folder
+from ..records.folders import RECORD, new_run_folder
+from ..records.record import RunRecord
 from ..records.types import RunStatus
 from ..records.writer import RecordWriter
 from ..vocabulary import vocabulary

@@ -20,9 +20,10 @@ from ..errors import RecordError, SpecbenchError
 from ..paths import resolve
 from ..reading.latency import LatencyTable
 from ..reading.latency import table as latency_table
+from ..records.folders import PARTIAL, RECORD, has_record
 from ..records.listing import Skipped, read, run_folders
 from ..records.provenance import provenance
-from ..records.record import PARTIAL, RECORD, RunRecord, has_record
+from ..records.record import RunRecord
 from ..records.types import GpuSample, RequestTrace
 from ..terms import Limit
 from .seen import Seen

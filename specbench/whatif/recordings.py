@@ -21,8 +21,9 @@ from ..errors import ConfigError, SpecbenchError
 from ..lifecycle.differences import OPEN
 from ..paths import resolve, shortened
 from ..reading.pools import report
+from ..records.folders import has_record
 from ..records.listing import every_folder
-from ..records.record import RunRecord, has_record
+from ..records.record import RunRecord
 from ..studies.proofs import EMULATE, FRACTION, deciding, passed_fraction
 
 #: Compared before any log is read.

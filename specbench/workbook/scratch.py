@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..host import processes
 from ..records.folder_lock import hold, is_held
 
 _NAME = re.compile(r"specbench-(\d+)-\w+")
@@ -52,14 +53,6 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_left(folder: Path, pid: int) -> bool:
-    return not is_held(folder) and not _lives(pid)  # before the lock is taken, and without locks, the pid has to do
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+    return not is_held(folder) and not processes.exists(
+        pid
+    )  # before the lock is taken, and without locks, the pid has to do

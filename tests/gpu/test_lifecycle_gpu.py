@@ -14,7 +14,8 @@ import time
 import psutil
 import pytest
 
-from specbench.records.record import RunRecord, unfinished
+from specbench.records.folders import unfinished
+from specbench.records.record import RunRecord
 from specbench.terms import Status
 from tests.gpu.conftest import GpuBench
 from tests.workbench import ROOT, in_terminal, until
