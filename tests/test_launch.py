@@ -310,6 +310,8 @@ def test_the_end_of_the_supervisor_is_a_crash_and_leaves_no_worker(
     with launch(stand_in(tmp_path, before=bare), log_path=log) as server:
         assert server.ready
         workers = [psutil.Process(int(line.split()[1])) for line in log.read_text().splitlines()]
+        folder = Path(server.added_env["TMPDIR"])
+        assert folder.is_dir()
         os.kill(server._supervisor.pid, number)
         deadline = time.monotonic() + 60
         while server.alive:
@@ -320,6 +322,7 @@ def test_the_end_of_the_supervisor_is_a_crash_and_leaves_no_worker(
     assert alive == []
     end = server.ending(900.0)
     assert (end.status, end.exit_code, end.reason) == ("crashed", None, reason)
+    assert not folder.exists()
 
 
 def test_a_chosen_port_is_none_that_an_outgoing_connection_may_get(monkeypatch: pytest.MonkeyPatch) -> None:

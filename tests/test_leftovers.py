@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from specbench.host import processes
+from specbench.lifecycle import temporary
 from specbench.lifecycle.leftovers import in_words, left_over
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
@@ -44,6 +47,7 @@ def supervised(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         "env": dict(os.environ),
         "log": str(tmp_path / "log"),
         "gpus": [],
+        "temporary": str(tmp_path / "sb-0123abcd"),
     }
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "specbench.lifecycle.supervisor"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
@@ -67,9 +71,10 @@ def test_a_server_that_runs_is_not_left_over(supervised: tuple[subprocess.Popen[
 
 
 def test_who_outlives_the_supervisor_is_named_with_the_way_to_end_it(
-    supervised: tuple[subprocess.Popen[bytes], int],
+    supervised: tuple[subprocess.Popen[bytes], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     supervisor, worker = supervised
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     supervisor.kill()
     supervisor.wait()
     found = left_over()
@@ -78,7 +83,16 @@ def test_who_outlives_the_supervisor_is_named_with_the_way_to_end_it(
     done = subprocess.run(
         [sys.executable, "-m", "specbench", "doctor", "--json"], capture_output=True, text=True, timeout=300, check=True
     )
-    assert worker in [one["pid"] for one in json.loads(done.stdout)["left_over"]]
+    told = json.loads(done.stdout)
+    assert worker in [one["pid"] for one in told["left_over"]]
+    folder = tmp_path / "sb-0123abcd"
+    assert folder.is_dir() and str(folder) not in told["left_over_folders"]  # the worker may use it
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: worker not in processes.table())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert folder in temporary.left_over()
+    temporary.sweep()
+    assert not folder.exists()
 
 
 def test_the_sentence_has_every_pid_in_its_command() -> None:

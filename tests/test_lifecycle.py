@@ -112,6 +112,8 @@ def test_a_server_and_its_record(
     assert [use.used_bytes // 2**20 for use in (*record.gpu_memory.before, *record.gpu_memory.after)] == [618, 618]
     assert bench.used_mib == 618
     assert "notice:" not in said
+    assert record.env["environment"]["TMPDIR"] == str(bench.engines_file.parent)
+    assert not bench.engines_file.parent.exists()
     if record.status.ready_s is not None:
         assert max(sample.used_bytes // 2**20 for sample in record.gpu_samples()) == 3778
 

@@ -20,6 +20,7 @@ which have left their parents; in most of these tests it has just been sent a re
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,8 @@ def nothing_is_left(bench: Workbench) -> None:
     assert len(bench.engine) == 4
     assert bench.left() == {}
     assert bench.used_mib == 618
+    assert re.fullmatch(r"sb-[0-9a-f]{8}", bench.engines_file.parent.name)  # a folder of its own
+    assert not bench.engines_file.parent.exists()
 
 
 def test_an_exception_in_a_cell(bench: Workbench) -> None:

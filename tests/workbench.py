@@ -95,6 +95,11 @@ class Workbench:
         return [int(entry.name) for entry in self.ledger.iterdir() if entry.name.isdigit()]
 
     @property
+    def engines_file(self) -> Path:
+        """The file that the stand-in made by `tempfile`, and did not remove."""
+        return Path((self.ledger / "temporary").read_text())
+
+    @property
     def used_mib(self) -> int:
         """On the stand-in card, now."""
         return int(card.used_mib(self.ledger))

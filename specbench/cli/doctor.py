@@ -41,7 +41,7 @@ def doctor(
     Example: specbench doctor --engine /opt/sglang/bin/python --env PYTHONPATH=/opt/sglang/site
     """
     from ..host import machine, processes
-    from ..lifecycle import leftovers
+    from ..lifecycle import leftovers, temporary
 
     env = _variables(variables or [])
     gpu_state, in_use = machine.gpus(), machine.gpu_use()
@@ -49,7 +49,7 @@ def doctor(
     found = _engine(engine, machine.engine_help(python, env=env) if thorough and engine.has else None)
     packages = machine.packages()
     port_free = processes.why_not_bindable("127.0.0.1", _DEFAULT_PORT) is None
-    left = leftovers.left_over()
+    left, folders = leftovers.left_over(), temporary.left_over()
     can = {
         "predict, diagnose, replay": True,
         "notebooks and reports": all(packages[name] for name in ("papermill", "pandas", "matplotlib", "seaborn")),
@@ -69,6 +69,7 @@ def doctor(
             "gpu_reason": gpu_state.reason,
             "engine": found,
             "left_over": [{"pid": pid, "name": name} for pid, name in left.items()],
+            "left_over_folders": [str(folder) for folder in folders],
             "default_port": {"port": _DEFAULT_PORT, "free": port_free},
             "can": can,
         }
@@ -95,6 +96,8 @@ def doctor(
     table.add_row(f"port {_DEFAULT_PORT}", "free" if port_free else "taken (specbench picks a free one)")
     if left:
         table.add_row("processes", f"[red]{escape(leftovers.in_words(left))}[/]")
+    if folders:
+        table.add_row("left behind", escape(temporary.in_words(folders)))
     console = Console()
     console.print(table)
     console.print()

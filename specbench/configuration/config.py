@@ -54,7 +54,11 @@ class EngineSection(Section):
         {},
         description="a mapping of server flags that have no key here (underscored or dashed); true: a bare flag",
     )
-    env: dict[str, str] = Field({}, description="a mapping of environment variables for the server alone")
+    env: dict[str, str] = Field(
+        {},
+        description="a mapping of environment variables for the server alone; TMPDIR: where its temporary files go and "
+        "stay; when left out: a folder of its own, removed with it",
+    )
     model_paths: dict[Text, Text] = Field(
         {},
         description="where models lie on this machine: a mapping of the name that is used here to a folder, which the "

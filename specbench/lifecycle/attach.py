@@ -54,6 +54,7 @@ class Attached:
         self.tls = parts.scheme == "https"
         self.port = parts.port or (443 if self.tls else 80)
         self.argv: tuple[str, ...] = ()  # not known: somebody else wrote it
+        self.added_env: Mapping[str, str] = {}
         self.answering = True
         self.proven = False  # as of `launch.Server`
         self.gpu_memory = "not compared: the attached server was left running"

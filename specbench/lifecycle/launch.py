@@ -25,9 +25,10 @@ from ..engines.sglang.addresses import HEALTH
 from ..errors import ConfigError, LaunchError
 from ..host import processes
 from ..paths import PACKAGE, folder_or_name, resolve
-from . import fetch
+from . import fetch, temporary
 from .ending import Ending, classify
 from .hanging import Hanging
+from .temporary import Temporary
 
 #: Seconds between SIGTERM and SIGKILL. SGLang drains its requests and ends its workers in that time.
 GRACE_S = 10.0
@@ -60,8 +61,11 @@ class Server:
         log_path: Path,
         env: dict[str, str],
         gpus: Sequence[int] | None = None,
+        own_folder: Temporary | None = None,
     ) -> None:
-        """Starts it. `gpus`: NVML indices whose memory must be back when it has ended; None: all, empty: none."""
+        """Starts it. `gpus`: NVML indices whose memory must be back when it has ended; None: all, empty: none.
+        `own_folder`: for its temporary files, gone with it; None: it leaves none."""
+        self._own_folder = own_folder or Temporary()
         self.argv, self.host, self.port, self.log_path = tuple(argv), host, port, log_path
         self.headers: dict[str, str] = {}  # of every request to it
         self.ready = self.timed_out = False
@@ -74,7 +78,8 @@ class Server:
         self.gpu_use: dict[str, Any] | None = None  # the same as readings: see `gpu_use.GpuMemory`
         self._ended, self._gone = threading.Event(), threading.Event()
         self.lost: str | None = None  # how the supervisor ended before it was asked to
-        self.notes: list[str] = []  # what a reader of the record must know
+        self.added_env = self._own_folder.variables  # which the engine has beside those that were asked for
+        self.notes = [self._own_folder.note] if self._own_folder.note else []  # what a reader of the record must know
         self.left_behind: tuple[str, ...] = ()  # those of the notes that tell of what is not gone, or not known to be
         self._failed: str | None = None
         self._pid, self._mark = 0, ""
@@ -85,12 +90,13 @@ class Server:
         self._supervisor = _start_supervisor()
         order = {
             "argv": list(argv),
-            "env": env,
+            "env": {**env, **self.added_env},
             "log": str(log_path),
             "cwd": None,
             "grace_s": GRACE_S,
             "gpu_wait_s": _GPU_WAIT_S,
             "gpus": None if gpus is None else list(gpus),
+            "temporary": None if self._own_folder.folder is None else str(self._own_folder.folder),
         }
         self._reader = threading.Thread(target=self._read_events, name="supervisor-events", daemon=True)
         try:
@@ -174,6 +180,8 @@ class Server:
             ended = processes.sweep(self._mark, self._pid, self._known, GRACE_S)
             self.notes.append(f"the supervisor was killed; processes that it left and that were ended: {ended}")
             self.gpu_memory = "not checked: the supervisor was killed"
+        if self._own_folder.folder is not None and not self._reported:
+            temporary.remove(self._own_folder.folder)
         self._supervisor.stdout.close()
 
     def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:
@@ -276,6 +284,7 @@ def launch(
     host = config.engine.host
     check_address(config)
     port = config.engine.port or free_port(host)
+    temporary.sweep()
     server = Server(
         server_argv(config, host, port, passed_fraction),
         host=host,
@@ -283,6 +292,7 @@ def launch(
         log_path=log_path,
         env={**(_own_environment() if config.engine.replay else os.environ), **config.engine.env, **variables(config)},
         gpus=() if config.engine.replay else gpus,
+        own_folder=None if config.engine.replay else temporary.of_an_engine(config.engine.env),
     )
     try:
         # Of a replay the pace is that of the recording, and it ends as that did.
@@ -297,6 +307,8 @@ def launch(
 def _left_behind(event: dict[str, Any]) -> Iterator[str]:
     if event.get("left"):
         yield f"PROCESSES OF THE SERVER COULD NOT BE ENDED: pid {', '.join(map(str, event['left']))}"
+    if event["temporary"]:
+        yield f"THE TEMPORARY FOLDER OF THE SERVER COULD NOT BE REMOVED: {event['temporary']}"
     if event["memory"]["is_back"] is False:
         yield f"GPU MEMORY IS STILL HELD after the end of the server: {event['gpu_memory']}"
     elif event["memory"]["is_back"] is None and event["memory"]["before"]:

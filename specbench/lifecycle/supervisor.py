@@ -4,10 +4,11 @@
                                        # stdout: JSON lines, the events
 
 The order: {"argv": [...], "env": {...}, "log": "path", "cwd": "path" | null, "grace_s": 10.0,
-"gpu_wait_s": 30.0, "gpus": [...] | null}; env is the whole one, gpus are NVML indices (null: all; empty: it uses none).
-Events: started (pid, mark) · failed (error) · exited (exit_code) · stopping (why), and last gone (killed, gpu_memory,
-others, memory) when no process is left and the memory of the GPUs is back (or cannot be read), or held (the same, and
-`left`: pids that could not be ended) when it is not.
+"gpu_wait_s": 30.0, "gpus": [...] | null, "temporary": "path" | null}; env is the whole one, gpus are NVML indices
+(null: all; empty: it uses none), temporary is a folder that is made before the start and removed after the end.
+Events: started (pid, mark) · failed (error) · exited (exit_code) · stopping (why), and last gone (killed, temporary,
+gpu_memory, others, memory) when no process is left and the memory of the GPUs is back (or cannot be read), or held
+(the same, and `left`: pids that could not be ended) when it is not; temporary: why the folder is still there, or null.
 
 Why a process of its own: a Jupyter kernel can be ended by SIGKILL, and then nothing of it runs any more; an engine's
 workers re-parent to PID 1 or start sessions of their own, so a process group is not the tree. The supervisor is a
@@ -27,7 +28,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -35,6 +36,7 @@ from typing import IO, Any, TextIO
 from ..host import gpu_use, nvml, processes
 from ..host.gpu_use import GpuMemory, InUse, Probe
 from ..host.processes import MARK
+from . import temporary
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: after a fork is no time to load a library
 _PR_SET_PDEATHSIG = 1
@@ -55,8 +57,8 @@ _COLLECT_S = 5.0
 class Tree:
     """The engine and everything that came out of it."""
 
-    def __init__(self, order: Mapping[str, Any]) -> None:
-        self.mark = uuid.uuid4().hex
+    def __init__(self, order: Mapping[str, Any], mark: str) -> None:
+        self.mark = mark
         self.exit_code: int | None = None
         self.killed: list[int] = []
         self.childless = False  # nobody is left to be collected
@@ -152,23 +154,27 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
     wake, _ = _signals()
     gpus = order.get("gpus")
     before = _read(probe, gpus) if gpus is None or gpus else "this server uses no GPU of this machine"
-    try:
-        tree = Tree(order)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a NUL in what it is given
-        _tell(report, event="failed", error=f"{type(error).__name__}: {error}")
-        return 1
-    _tell(report, event="started", pid=tree.pid, mark=tree.mark)
-    why = _wait(tree, control, wake)
-    if tree.exit_code is not None:
-        _tell(report, event="exited", exit_code=tree.exit_code)
-    _tell(report, event="stopping", why=why)
-    left = tree.end(float(order.get("grace_s", 10.0)))
+    mark, folder = uuid.uuid4().hex, order.get("temporary")
+    with ExitStack() as until_the_end:
+        try:
+            until_the_end.enter_context(temporary.made(folder, mark))
+            tree = Tree(order, mark)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a NUL in what it is given
+            _tell(report, event="failed", error=f"{type(error).__name__}: {error}")
+            return 1
+        _tell(report, event="started", pid=tree.pid, mark=tree.mark)
+        why = _wait(tree, control, wake)
+        if tree.exit_code is not None:
+            _tell(report, event="exited", exit_code=tree.exit_code)
+        _tell(report, event="stopping", why=why)
+        left = tree.end(float(order.get("grace_s", 10.0)))
+        still_there = temporary.remove(Path(folder)) if folder else None
     memory = _after(probe, gpus, before, tree, float(order.get("gpu_wait_s", 30.0)))
     tree.collect()
     fine = not left and memory.is_back is not False
     event: dict[str, Any] = {"event": "gone"} if fine else {"event": "held", "left": sorted(left)}
     words = {"gpu_memory": gpu_use.verdict(memory), "others": gpu_use.taken_meanwhile(memory)}
-    _tell(report, **event, killed=tree.killed, **words, memory=asdict(memory))
+    _tell(report, **event, killed=tree.killed, temporary=still_there, **words, memory=asdict(memory))
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,21 @@ def alone(folder: Path, *, exclusive: bool) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def folders_of_this_user(root: Path, name: re.Pattern[str]) -> Iterator[tuple[Path, re.Match[str]]]:
+    """The folders in `root` that have such a name and belong to this user. Links are none; a root that is not there has
+    none."""
+    with suppress(OSError):
+        for entry in os.scandir(root):
+            named = name.fullmatch(entry.name)
+            with suppress(OSError):
+                if named and entry.is_dir(follow_symlinks=False) and _is_ours(entry):
+                    yield Path(entry.path), named
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
 
 
 def _try(folder: Path, kind: int) -> tuple[int, bool | None]:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..configuration.config import RunConfig
@@ -40,11 +41,13 @@ def environment(
     replayed: AsRecorded | None,
     checked: Checked,
     emulated: Emulating | None = None,
+    added_env: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The content of env.json. Unknown facts are None.
 
     `machine` is where the figures come from: of a replay the machine on which it was recorded. The machine that played
-    it is in `replay`. `checked` is what was found of the engine before a real start.
+    it is in `replay`. `checked` is what was found of the engine before a real start, `added_env` what the start gave it
+    beside the variables that were asked for.
     """
     from .. import __version__
 
@@ -64,7 +67,7 @@ def environment(
             "torch_cuda": checked.engine.torch_cuda if checked.engine is not None else None,
         },
         "machine": _machine() if replayed is None else replayed.record.env.get("machine"),
-        "environment": shown({**config.engine.env, **variables(config)}),
+        "environment": shown({**config.engine.env, **variables(config), **added_env}),
         "inherited_environment": _inherited(config) if replayed is None else None,
         "seeds": {"workload": config.workload.seed, "engine": _engine_seed(config)},
         "simulated_acceptance": (

@@ -138,7 +138,14 @@ class StartedEngine(Subject):
 
     def environment(self, server: Server | Attached, gpu_telemetry: str) -> dict[str, Any]:
         told = environment(
-            self.config, server.argv, gpu_telemetry, server.gpu_memory, None, self.checked, self._emulated
+            self.config,
+            server.argv,
+            gpu_telemetry,
+            server.gpu_memory,
+            None,
+            self.checked,
+            self._emulated,
+            server.added_env,
         )
         return {**told, "server_gpus": None if self._gpus is None else list(self._gpus)}
 

@@ -12,11 +12,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..host import processes
-from ..records.folder_lock import hold, is_held
+from ..records.folder_lock import folders_of_this_user, hold, is_held
 
 _NAME = re.compile(r"specbench-(\d+)-\w+")
 
@@ -35,24 +35,11 @@ def scratch() -> Iterator[Path]:
 
 def sweep(root: Path) -> None:
     """Remove the folders in `root` that are of this user and whose process is gone."""
-    with suppress(OSError):
-        for entry in os.scandir(root):
-            named = _NAME.fullmatch(entry.name)
-            with suppress(OSError):
-                if (
-                    named
-                    and entry.is_dir(follow_symlinks=False)
-                    and _is_ours(entry)
-                    and _is_left(Path(entry.path), int(named[1]))
-                ):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def _is_ours(entry: os.DirEntry[str]) -> bool:
-    return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
+    for folder, named in folders_of_this_user(root, _NAME):
+        if _is_left(folder, int(named[1])):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_left(folder: Path, pid: int) -> bool:
-    return not is_held(folder) and not processes.exists(
-        pid
-    )  # before the lock is taken, and without locks, the pid has to do
+    # Before the lock is taken, and without locks, the pid has to do.
+    return not is_held(folder) and not processes.exists(pid)

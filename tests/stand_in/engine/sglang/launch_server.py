@@ -4,7 +4,8 @@
 its own, a compiler that the scheduler leaves behind (forked twice, own session, empty environment), a detokenizer. Each
 writes a file with its pid into the folder that STAND_IN_LEDGER names; what stands in it are the MiB that it holds on
 the GPU, which the pynvml beside this folder adds up as long as the process lives. With `--tp-size N` there are N
-schedulers, one on each card, and every line about memory is said by each rank, the last one first.
+schedulers, one on each card, and every line about memory is said by each rank, the last one first. As SGLang does,
+it leaves a file in the temporary directory, whose path is in the ledger as `temporary`.
 
 STAND_IN says what goes wrong (words, separated by spaces):
     crash_at_start, crash_at_capture     ends with an error before, or after, its pools are logged
@@ -25,6 +26,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -154,6 +156,8 @@ def main() -> None:
         (LEDGER / "lost").touch()
     if wrong("leak"):
         (LEDGER / "leaked").write_text("1024")
+    with tempfile.NamedTemporaryFile(delete=False) as left:
+        (LEDGER / "temporary").write_text(left.name)
     hold(600)
     until_there(2 * ranks + 2)
     if wrong("crash_at_start"):
