@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,40 @@ def test_a_fence_is_longer_than_what_it_holds() -> None:
 )
 def test_no_secret_leaves(text: str, expected: str | None) -> None:
     assert safe(text) == (text if expected is None else expected)
+
+
+#: What an engine's HTTP client writes where a download fails: an address with a password, a token, headers.
+_LEAKING = (
+    "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: "
+    "https://bob:hunter2secret@hub.example/api/models?token=abcdef0123456789 with Authorization: Bearer "
+    "abcdefgh12345678, HF_TOKEN=hf_ABCDEFGHIJKLMNOPQRSTUV, cached in /home/alice/.cache"
+)
+_SECRETS = ("hunter2secret", "abcdef0123456789", "abcdefgh12345678", "hf_ABCDEFGHIJKLMNOPQRSTUV", "alice", "keyof8ch")
+
+
+def test_terminal_and_json_show_lines_without_secrets_as_pages_do(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        "[2026-11-29 13:03:00] server_args=ServerArgs(model_path='Qwen/Qwen3.6-27B', api_key='keyof8ch', tp_size=1)\n"
+        "[2026-11-29 13:03:01] Load weight begin. avail mem=138.00 GB\n"
+        "[2026-11-29 13:03:01] KV Cache is allocated. #tokens: many, by keyof api_key='keyof8ch' K size: 0 GB\n"
+        'Traceback (most recent call last):\n  File "/home/alice/hub.py", line 3, in <module>\n'
+        f"{_LEAKING}\n"
+        "[2026-11-29 13:03:02] Received sigquit from a child process. It usually means the child failed.\n",
+        encoding="utf-8",
+    )
+    found = of_log(log)
+    (finding,) = found.findings
+    assert _SECRETS[0] in finding.cause  # what is read is whole; only what is shown is not
+    runner = CliRunner()
+    for options in ((), ("--all",), ("--json",), ("--report", "-")):
+        done = runner.invoke(app, ["diagnose", str(log), *options], env={"COLUMNS": "400"})
+        assert done.exit_code == 0 and "hub.example/api/models?token=[removed by specbench]" in done.output
+        assert not [secret for secret in _SECRETS if secret in done.output], options
+    document = json.loads(runner.invoke(app, ["diagnose", str(log), "--json"]).stdout)
+    (shown,) = document["findings"]
+    assert shown["evidence"][0]["line"] == 6 and shown["evidence"][0]["text"] == safe(_LEAKING)
+    assert document["source"] == str(log)  # the file itself is named as it was given
 
 
 def test_a_cell_is_one_line_without_markup() -> None:

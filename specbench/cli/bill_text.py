@@ -16,6 +16,7 @@ from ..campaign.outlook import Outlook
 from ..campaign.resume import Standing
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import shown as secretless
+from ..diagnose.outgoing import safe
 from ..engines.sglang.per_worker import requests_of_worker
 from ..lifecycle.launch import server_argv
 from ..lifecycle.preflight import no_interpreter, without_gpus
@@ -144,7 +145,7 @@ def left(what: Mapping[str, str], command: str, longer_s: int | None = None) -> 
     console = Console()
     console.print(Text(f"{counted(len(what), 'configuration')} left:", style="bold"), highlight=False)
     for name, why in what.items():
-        _say(console, f"{name}: {why}")
+        _say(console, f"{name}: {safe(why)}")
     if longer_s is not None:
         _say(console, f"This deadline is too short for any of them: {longer_s} s is the smallest that makes progress.")
     console.print(Text(f"go on: {command}"), soft_wrap=True, highlight=False)

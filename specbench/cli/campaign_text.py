@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from ..campaign.types import CampaignResult, Event, PointResult
+from ..diagnose.outgoing import safe
 from ..reading.outcome import in_words
 from ..records.listing import Skipped
 
@@ -101,7 +102,7 @@ def _line(campaign: str, event: Event) -> str:
 
 
 def document(result: CampaignResult) -> dict[str, Any]:
-    """The result for programs. Unknown is null."""
+    """The result for programs. Unknown is null; what quotes a log is without secrets."""
     studies = _studies(result)
     return {
         "schema": 1,
@@ -109,7 +110,7 @@ def document(result: CampaignResult) -> dict[str, Any]:
         "folder": str(result.folder),
         "index": str(result.index) if result.index.is_file() else None,
         "complete": result.complete,
-        "left": dict(result.left),
+        "left": {name: safe(reason) for name, reason in result.left.items()},
         "runs": [_run(point, studies.get(point.folder.name)) for point in result.points],
         "skipped": [_skip(name, skipped) for name, skipped in result.skipped.items()],
         "problems": list(result.problems),
@@ -130,7 +131,7 @@ def _run(point: PointResult, study: Study | None) -> dict[str, Any]:
         },
         "finding": study.diagnosis.findings[0].id if study and study.diagnosis.findings else None,
         "seconds": _seconds(study),
-        "error": point.error,
+        "error": None if point.error is None else safe(point.error),
     }
 
 
@@ -228,13 +229,13 @@ def _row(point: PointResult, study: Study | None) -> tuple[tuple[str, ...], str]
     from ..show.run import partly_answered, served_cell
 
     if study is None:
-        return (point.name, "-", "-", "-", in_words(point.outcome)), point.error or ""
+        return (point.name, "-", "-", "-", in_words(point.outcome)), safe(point.error or "")
     main = study.diagnosis.main_finding
     beside = [finding.beside for finding in study.diagnosis.beside]
     cause = "" if main is None else " ".join([main.cause, *beside])
     figures = (_figure(study.asked), _figure(study.resolved), served_cell(study).printed)
     why = ": ".join(part for part in (partly_answered(study), cause) if part)
-    return (point.name, *figures, in_words(point.outcome)), why
+    return (point.name, *figures, in_words(point.outcome)), safe(why)
 
 
 def _figure(value: int | None) -> str:

@@ -18,6 +18,7 @@ from rich.text import Text
 from ..budget_types import LOGGED_FREE
 from ..diagnose.finding import Remedy
 from ..diagnose.maintainer import not_asked, report
+from ..diagnose.outgoing import without_secrets
 from ..diagnose.types import Diagnosis, Serving
 from ..reading.outcome import in_words
 from ..terms import OUTCOMES, Basis, Limit
@@ -43,6 +44,7 @@ _WIDE = 76  # columns of a terminal in which no header is longer than its figure
 
 def render(diagnosis: Diagnosis, console: Console, *, everything: bool = False) -> None:
     """Print the diagnosis. `everything`: whole lines of evidence, every remedy in full, the pools of every rank."""
+    diagnosis = without_secrets(diagnosis)
     measured = f"the {diagnosis.budgets['measured'].free.words if 'measured' in diagnosis.budgets else LOGGED_FREE}"
     console.print(_headline(diagnosis))
     console.print(Text(f"{verdict(diagnosis)}\n"))

@@ -90,10 +90,12 @@ def import_records(
     from rich.markup import escape
     from rich.table import Table
 
+    from ..diagnose.outgoing import safe
+
     table = Table("record", "status", "requests", "reason", title="imported records")
     for record in records:
         count = str(len(record.requests())) if record.requests() else "none (load only)"
-        table.add_row(escape(record.name), record.status.status, count, escape(record.status.reason))
+        table.add_row(escape(record.name), record.status.status, count, escape(safe(record.status.reason)))
     Console().print(table)
 
 

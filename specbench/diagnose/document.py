@@ -18,6 +18,7 @@ from ..units import Interval, Quantity
 from .catalogue import KNOWN
 from .finding import Finding
 from .maintainer import Report, report
+from .outgoing import without_secrets
 from .remedy_document import remedy_document
 from .types import Diagnosis
 
@@ -25,7 +26,8 @@ SCHEMA = 1
 
 
 def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The document that `specbench diagnose --json` prints."""
+    """The document that `specbench diagnose --json` prints: lines of the log without secrets and home folders."""
+    diagnosis = without_secrets(diagnosis)
     return {
         "schema": SCHEMA,
         "name": diagnosis.name,

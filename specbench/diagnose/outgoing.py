@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..configuration.secret_names import HIDDEN, is_secret, is_secret_flag
 from ..logclean import without_controls
 from ..records.redaction import REMOVED, Redaction
+
+if TYPE_CHECKING:
+    from ..engines.contract import Line
+    from .finding import Finding
+    from .types import Diagnosis
 
 #: Kinds of keys that are told by their form.
 _KEYS = re.compile(
@@ -53,6 +60,35 @@ def safe(text: str) -> str:
     text = _FLAG.sub(_without_flag, text)
     text = _NAMED.sub(_without_named, text)
     return _HOMES.sub("~", text)
+
+
+def safe_lines(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Lines of a log with their texts made safe."""
+    return tuple(replace(line, text=safe(line.text)) for line in lines)
+
+
+def without_secrets(diagnosis: Diagnosis) -> Diagnosis:
+    """The same diagnosis as it may be shown: everything in it that quotes the log or its arguments made safe. What a
+    terminal or a program prints is copied into issues as a page is passed on.
+    """
+    pools = diagnosis.pools
+    return replace(
+        diagnosis,
+        findings=tuple(_safe_finding(finding) for finding in diagnosis.findings),
+        unread=safe_lines(diagnosis.unread),
+        assumptions=tuple(map(safe, diagnosis.assumptions)),
+        questions=tuple(
+            replace(one, missing=safe(one.missing), why=safe(one.why), answer=safe(one.answer))
+            for one in diagnosis.questions
+        ),
+        pools=replace(pools, disagreements=tuple(map(safe, pools.disagreements))),
+    )
+
+
+def _safe_finding(finding: Finding) -> Finding:
+    return replace(
+        finding, cause=safe(finding.cause), beside=safe(finding.beside), evidence=safe_lines(finding.evidence)
+    )
 
 
 def _without_flag(found: re.Match[str]) -> str:
