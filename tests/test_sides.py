@@ -18,7 +18,8 @@ from specbench.diagnose.diagnosis import of_record
 from specbench.diagnose.document import to_document
 from specbench.engines.sglang.server_info import read
 from specbench.gpus import load_gpu
-from specbench.judging.sides import TOTALS, Sides, sides
+from specbench.judging.side import TOTALS, Sides
+from specbench.judging.sides import sides
 from specbench.reading.pools import report
 from specbench.reading.rank_gpus import Cards, cards
 from specbench.records.record import RunRecord

@@ -8,9 +8,10 @@ them; what has not run is said, and `resume` goes on there: in the same folder, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..configuration.config import RunConfig
 from ..errors import LaunchError, RecordError
 from ..lifecycle.preflight import unusable, without_gpus
 from ..params import Campaign
@@ -44,13 +45,7 @@ def run_campaign(
     ahead = outlook(campaign, out, chosen)
     root = ahead.root
     to_run = [ahead.placed[standing.config.name] for standing in ahead.to_run]
-    short = without_gpus(to_run)
-    engines = unusable([config for config in to_run if config.name not in short])
-    broken = short | engines
-    if broken and len(broken) == len(to_run):
-        first = next(iter(broken.values()))
-        others = len({*engines.values()} - {first})
-        raise LaunchError(f"{first} {counted(others, 'other engine')} cannot be used either." if others else first)
+    broken = _unstartable(to_run)
     make_folder(root)
     with alone(root, exclusive=chosen.resume):
         if before is not None:
@@ -58,12 +53,7 @@ def run_campaign(
         for standing in ahead.standings:
             if standing.why:
                 watch(Event(run=standing.config.name, phase=standing.why, done=0, total=0, notice=True))
-        unlisted: list[str] = []
-        try:
-            plan = {standing.config.name: standing.to_run for standing in ahead.standings}
-            listing.plan(root, campaign.name, plan, skipped=ahead.skipped, about=campaign.about)
-        except RecordError as error:  # the runs may be possible, and their pages
-            unlisted.append(str(error))
+        unlisted = _list(campaign, ahead)
         runs = Runs(ahead, chosen, watch, unlisted)
         runs.refuse(broken)
         runs.all()
@@ -86,6 +76,28 @@ def run_campaign(
         left=runs.left,
         least_s=runs.least_s(),
     )
+
+
+def _unstartable(to_run: Sequence[RunConfig]) -> dict[str, str]:
+    """Name -> why its engine or its GPUs cannot be used. LaunchError when none of several, or the only one, can."""
+    short = without_gpus(to_run)
+    engines = unusable([config for config in to_run if config.name not in short])
+    broken = short | engines
+    if broken and len(broken) == len(to_run):
+        first = next(iter(broken.values()))
+        others = len({*engines.values()} - {first})
+        raise LaunchError(f"{first} {counted(others, 'other engine')} cannot be used either." if others else first)
+    return broken
+
+
+def _list(campaign: Campaign, ahead: Outlook) -> list[str]:
+    """Writes what makes up the campaign; why that was not possible."""
+    plan = {standing.config.name: standing.to_run for standing in ahead.standings}
+    try:
+        listing.plan(ahead.root, campaign.name, plan, skipped=ahead.skipped, about=campaign.about)
+    except RecordError as error:  # the runs may be possible, and their pages
+        return [str(error)]
+    return []
 
 
 def report_folder(root: Path, progress: Watch | None = None) -> tuple[Path, tuple[str, ...]]:

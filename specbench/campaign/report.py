@@ -7,7 +7,7 @@ folder above gets `4_analysis.ipynb` and `index.html`. A run without a record ge
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,13 @@ def build(
     written is told where there is no older page either.
     RecordError, and nothing is written, when the folder holds no run, or bare records.
     """
+    folders = _runs_of(root)
+    folders.sort(key=lambda folder: 0 if folder in first else 2 if (folder / INDEX).is_file() else 1)
+    return root / INDEX, _write_all(root, folders, pool, watch_stage, limit)
+
+
+def _runs_of(root: Path) -> list[Path]:
+    """The folders of the runs; none where all were skipped. RecordError as of `build`."""
     if not root.is_dir():
         raise RecordError(f"{root}: no folder.\nExpected a folder of runs, as 'specbench run' leaves it (runs/demo).")
     folders = [folder for folder in listing.run_folders(root) if is_run(folder)]
@@ -61,26 +68,32 @@ def build(
         raise RecordError(
             f"{root}: no run in it.\nExpected a folder of runs, as 'specbench run' leaves it (runs/demo)."
         )
-    bare = [folder for folder in folders if (folder / "status.json").is_file()]
-    if bare:
+    bare = next((folder for folder in folders if (folder / "status.json").is_file()), None)
+    if bare is not None:
         raise RecordError(
-            f"{bare[0]}: this is a record itself, and nothing is ever written into a record.\n"
+            f"{bare}: this is a record itself, and nothing is ever written into a record.\n"
             "Read it with notebooks/3_diagnose.ipynb (a folder of them with 4_analysis.ipynb), or run its params file."
         )
-    folders.sort(key=lambda folder: 0 if folder in first else 2 if (folder / INDEX).is_file() else 1)
+    return folders
+
+
+def _write_all(
+    root: Path, folders: Sequence[Path], pool: Executor, watch_stage: WatchStage, limit: Limit | None
+) -> tuple[str, ...]:
+    """The front page, then those of the runs, as many at once as the pool or the limit has; what went wrong."""
     problems: list[str] = []
     waiting = [root, *folders]
     tasks: dict[Future[str | None], tuple[Path, float]] = {}  # being written -> of which folder, since when
     total, done = len(waiting), 0
-    page_s = 0.0 if limit is None else limit.page_s
+    page_s = 0.0 if limit is None else limit.page_s  # of the last page, once one is written
     watch_stage("pages", 0, total)
     while waiting or tasks:
         while waiting and (limit is None or len(tasks) < limit.jobs):
             now_s = time.monotonic()
             if limit is not None and waiting[0] != root and now_s + page_s > limit.until_s:
-                bare = [folder for folder in waiting if not (folder / INDEX).is_file()]
-                problems += [f"{_what(folder, root)}: not written: the deadline came first" for folder in bare]
-                waiting = []
+                without = [folder for folder in waiting if not (folder / INDEX).is_file()]
+                problems += [f"{_what(folder, root)}: not written: the deadline came first" for folder in without]
+                waiting.clear()
                 break
             folder = waiting.pop(0)
             tasks[pool.submit(write_index if folder == root else write_run, folder)] = (folder, now_s)
@@ -94,7 +107,7 @@ def build(
                 problems.append(f"{_what(folder, root)}: {problem}")
             done += 1
             watch_stage("pages", done, total)
-    return root / INDEX, tuple(problems)
+    return tuple(problems)
 
 
 def _what(folder: Path, root: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from ..engines.contract import Line, RankPools, ServerLog
 from ..judging.ledger import Entry, Ledger
 from ..judging.reconcile import Row
-from ..judging.sides import Sides, Told
+from ..judging.side import Sides, Told
 from ..units import Interval, Quantity
 from .catalogue import KNOWN
 from .finding import Finding

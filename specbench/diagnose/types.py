@@ -11,7 +11,7 @@ from ..configuration.config import RunConfig
 from ..engines.contract import Line, PoolReport, ServerLog
 from ..judging.ledger import Ledger
 from ..judging.reconcile import Reconciliation
-from ..judging.sides import Sides
+from ..judging.side import Sides
 from ..terms import Basis, Limit, Origin, Outcome, Status
 from .catalogue import FindingId
 from .finding import Finding

@@ -90,27 +90,27 @@ def _rows(basis: Basis, budget: MemoryBudget, report: PoolReport) -> Iterator[Ro
         for term in TERMS:
             if term in _NOT_JOINED:
                 continue
-            prediction = budget.terms.get(term)
-            predicted = prediction.bytes if prediction else None
-            if term == "slack" and predicted is not None:
-                surplus = _surplus(report, rank)
-                more = None if surplus is None else surplus + _larger_card(basis, budget)
-                predicted = None if more is None else _shifted(predicted, more)
-            seen = observed_term(term, target, draft)
-            if term == "slack" and not _stands(budget, draft):
-                seen = Seen()
             role: Role = "draft" if term in _DRAFT_TERMS else "target"
-            guess = prediction is not None and prediction.estimated
-            yield _row(term, rank, role, basis, "bytes", predicted, seen, estimated=guess)
+            predicted = _predicted(term, rank, basis, budget, report)
+            seen = Seen() if term == "slack" and not _stands(budget, draft) else observed_term(term, target, draft)
+            estimated = term in budget.terms and budget.terms[term].estimated
+            yield _row(term, rank, role, basis, "bytes", predicted, seen, estimated=estimated)
         for limit in by_rank:
-            expected = budget.limits.get(limit)
             seen = Seen(getattr(target, limit) if target else None, 0, target.lines.get(limit) if target else None)
-            yield _row(limit, rank, "target", basis, "count", expected.value if expected else None, seen)
+            yield _limit_row(limit, rank, basis, budget, seen)
     for limit in LIMITS:
         if limit not in by_rank:
-            expected = budget.limits.get(limit)
             value = None if limit == "slots_per_request" else getattr(report, limit)
-            yield _row(limit, "", "target", basis, "count", expected.value if expected else None, Seen(value))
+            yield _limit_row(limit, "", basis, budget, Seen(value))
+
+
+def _predicted(term: Term, rank: str, basis: Basis, budget: MemoryBudget, report: PoolReport) -> Interval | None:
+    """What a budget says of a term on one rank: the same of all, but for what is left on a card that had more free."""
+    predicted = budget.terms[term].bytes if term in budget.terms else None
+    if term != "slack" or predicted is None:
+        return predicted
+    surplus = _surplus(report, rank)
+    return None if surplus is None else _shifted(predicted, surplus + _larger_card(basis, budget))
 
 
 def _only_of_server(limit: Limit, report: PoolReport) -> bool:
@@ -226,6 +226,11 @@ def _row(
         attribution=None,
         line=seen.line,
     )
+
+
+def _limit_row(limit: Limit, rank: str, basis: Basis, budget: MemoryBudget, seen: Seen) -> Row:
+    predicted = budget.limits[limit].value if limit in budget.limits else None
+    return _row(limit, rank, "target", basis, "count", predicted, seen)
 
 
 def _attribute(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget], report: PoolReport) -> Row:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-from ..judging.sides import TOTALS, Side, Sides, Told, ranks_of
+from ..judging.side import TOTALS, Side, Sides, Told
+from ..judging.sides import ranks_of
 from ..rank_names import in_words, numbers_in_words
 from ..studies.seen import Seen
 from ..terms import LIMITS, TERMS
