@@ -247,7 +247,7 @@ def load_gpu(name: str, key: str = "gpu.name") -> GpuSpec:
 
 @functools.cache
 def _gpus() -> dict[str, GpuSpec]:
-    rows = yamltext.read_mapping(DATA / "gpus.yaml", expected="a row per card")
+    rows = yamltext.read_mapping(DATA / "gpus.yaml", expected="a row per card", shipped=True)
     check_table(rows)
     return {name: _gpu(name, row) for name, row in rows.items()}
 

@@ -181,6 +181,7 @@ def _shipped(name: str) -> str:
     return f"{', '.join(near)}, and {len(known) - len(near)} more under specbench/data/models"
 
 
+@functools.lru_cache(maxsize=64)
 def model_source(spec: ModelSpec) -> Mapping[str, Any] | None:
     """What a shipped config.json rests on (kind, rests_on, reconstructed); None for a folder of the user."""
     file = spec.folder / "source.json"
@@ -290,11 +291,16 @@ def _of_rank(spec: ModelSpec, tp: int) -> Iterable[Part] | None:
     return None if spec.why_no_weights else _tensors(spec, tp)
 
 
-def _tensors(spec: ModelSpec, tp: int) -> Iterable[Part]:
+@functools.lru_cache(maxsize=16)
+def _tensors(spec: ModelSpec, tp: int) -> tuple[Part, ...]:
     """By the config. Of a quantization that is not known, as if there were none."""
     config = spec.config
     if spec.why_no_weights:
         config = HfConfig(where=config.where, data=quantization.without(config.data))
+    return tuple(_by_config(spec, config, tp))
+
+
+def _by_config(spec: ModelSpec, config: HfConfig, tp: int) -> Iterable[Part]:
     if spec.is_builtin_draft and spec.family.draft_tensors is not None:
         return spec.family.draft_tensors(config, tp)
     return spec.family.tensors(config, tp)
@@ -340,8 +346,7 @@ def _why_not_split(spec: ModelSpec, tp: int, attention_tp: int) -> UnevenSplitEr
         for layer in spec.layers:
             layer.split_over(attention_tp)
         if attention_tp == tp:
-            tensors = spec.family.draft_tensors if spec.is_builtin_draft else spec.family.tensors
-            for _ in (tensors or spec.family.tensors)(spec.config, tp):
+            for _ in _by_config(spec, spec.config, tp) if spec.why_no_weights else _tensors(spec, tp):
                 pass
     except UnevenSplitError as error:
         return error

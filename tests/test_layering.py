@@ -103,7 +103,8 @@ def test_light_modules_import_nothing_heavy(module):
 def test_a_prediction_reads_no_log():
     """The reader of logs is a tenth of the time in which `predict` answers."""
     code = "import sys, specbench.budget.predict, specbench.diagnose.remedies, specbench.diagnose.remedy_document; "
-    code += "print([name for name in sys.modules if name.startswith('specbench.engines.sglang.logs')])"
+    code += "readers = ('specbench.engines.contract', 'specbench.engines.sglang.logs'); "
+    code += "print([name for name in sys.modules if name.startswith(readers)])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

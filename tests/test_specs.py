@@ -390,6 +390,20 @@ def test_a_wrong_row_of_the_gpu_table_is_two_lines(
         ("card: 7", "data/gpus.yaml: card: got 7 (a whole number).\nExpected a mapping of title, total_mib."),
         ("card: {total_mib: 81559}", "data/gpus.yaml: card: title: missing.\nExpected title, total_mib."),
         (
+            "card: {title: A, total_mib: 81559}\ncard: {title: B, total_mib: 24564}",
+            (
+                "gpus.yaml: not valid YAML: key 'card' is given twice (line 2, column 1).\n"
+                "Check indentation, colons and quotes there."
+            ),
+        ),
+        (
+            "card: {title: A, total_mib: 81559",  # in the words of the loader that reads params files, too
+            (
+                "gpus.yaml: not valid YAML: while parsing a flow mapping, expected ',' or '}', but got '<stream end>' "
+                "(line 1, column 34).\nCheck indentation, colons and quotes there."
+            ),
+        ),
+        (
             "card: {title: A, total_mib: 80 GB}",
             (
                 "data/gpus.yaml: card: total_mib: got '80 GB' (text).\n"

@@ -34,7 +34,10 @@ class Sizes:
 
     def at(self, *names: str | int) -> Sizes:
         """Further down: `sizes.at("mlp")` stands at model.layers.3.mlp."""
-        return replace(self, module=".".join(str(name) for name in (self.module, *names) if name != ""))
+        return replace(self, module=self._module(*names))
+
+    def _module(self, *names: str | int) -> str:
+        return ".".join(str(name) for name in (self.module, *names) if name != "")
 
     def unquantized(self) -> Sizes:
         return replace(self, recipe=NOT_QUANTIZED)
@@ -50,7 +53,7 @@ class Sizes:
 
         `whole_inp`: columns over all ranks, where the columns are split.
         """
-        module = self.at(name).module
+        module = self._module(name)
         yield from self.recipe.scheme(module, "linear").linear(
             Linear(
                 module=module,
@@ -66,7 +69,7 @@ class Sizes:
         self, number: int, whole_width: int, *, gated: bool = True, hidden: int | None = None
     ) -> Iterator[Part]:
         """Routed experts, each split over the ranks. UnevenSplitError where a width does not divide."""
-        module = self.at("experts").module
+        module = self._module("experts")
         yield from self.recipe.scheme(module, "experts").experts(
             Experts(
                 module=module,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..engines.sglang.demand import multimodal_reserve_gib
 from ..engines.sglang.per_worker import requests_of_worker
@@ -32,6 +32,8 @@ class Case:
     demand: Demand
     start: Start
     span: Span
+    #: By the identity of the pools (many rows at once have no hash); the pools beside theirs, so that it stays theirs.
+    _allocations: dict[int, tuple[Pools, Allocation]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def asked(self) -> int | None:
@@ -40,7 +42,9 @@ class Case:
         return requests_of_worker(config, config.memory.max_running_requests)
 
     def allocation(self, pools: Pools) -> Allocation:
-        return allocate(self.settings, self.slot, self.cell, pools)
+        if id(pools) not in self._allocations:
+            self._allocations[id(pools)] = pools, allocate(self.settings, self.slot, self.cell, pools)
+        return self._allocations[id(pools)][1]
 
     def slack_bytes(self, solved: Solved, pre: int, draft_weights: int) -> int:
         """Free when every pool stands: `post` less the pools, and less the draft where it loads later."""

@@ -20,8 +20,8 @@ _MOST_NODES = 50_000
 _FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice (YAML would silently keep the last)."""
+class _Strict(yaml.constructor.SafeConstructor):
+    """Refuses a key given twice (YAML would silently keep the last)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -36,17 +36,28 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _StrictLoader(_Strict, yaml.SafeLoader):
+    """Of whatever anybody wrote."""
+
+
+class _FastStrictLoader(_Strict, _FAST):  # type: ignore[misc,valid-type]  # whichever class it is
+    """Of what is shipped. It takes some texts that the other refuses (tabs between words), and has other messages."""
+
+
 def written(text: str) -> Any:
     """What specbench itself wrote or ships: read safely and fast. yaml.YAMLError: it is no YAML."""
     return yaml.load(text, Loader=_FAST)
 
 
-def read_mapping(file: Path, *, expected: str) -> dict[str, Any]:
-    """The mapping in a YAML file. ConfigError names the file and the place; `expected` says what should be there."""
+def read_mapping(file: Path, *, expected: str, shipped: bool = False) -> dict[str, Any]:
+    """The mapping in a YAML file. ConfigError names the file and the place; `expected` says what should be there.
+
+    `shipped`: a table of the package, to which anybody may add rows; it is read as strictly, and fast.
+    """
     if file.is_dir():
         raise ConfigError(f"{file}: this is a folder.\nExpected a params file, e.g. params/demo.yaml.")
     try:
-        data = _load(_text(file))
+        data = _load_shipped(_text(file)) if shipped else _load(_text(file))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}.\nExpected a params file.") from None
     except UnicodeDecodeError:
@@ -83,8 +94,19 @@ def _text(file: Path) -> str:
 
 
 def _load(text: str) -> Any:
-    """The plain value. Aliases are bounded: nine lines of YAML can stand for a billion nodes."""
-    loader = _StrictLoader(text)
+    return _plain_value(_StrictLoader(text))
+
+
+def _load_shipped(text: str) -> Any:
+    """What the fast loader refuses is read once more by the other, for its message."""
+    try:
+        return _plain_value(_FastStrictLoader(text))  # type: ignore[call-arg]
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return _load(text)
+
+
+def _plain_value(loader: Any) -> Any:
+    """Aliases are bounded: nine lines of YAML can stand for a billion nodes."""
     try:
         root = loader.get_single_node()
         if root is None:

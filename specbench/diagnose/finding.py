@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..budget_types import config_words
 from ..configuration.config import RunConfig
-from ..engines.contract import Line
 from ..gpus import RestsOn
 from ..terms import Basis, Limit, Verdict
 from ..units import Interval
 from .catalogue import FindingId, Severity
+
+if TYPE_CHECKING:  # a prediction reads no log
+    from ..engines.contract import Line
 
 #: How remedies follow one another, in words.
 ORDER = "changes of the server first, then more GPUs, then two changes at once, asking for less last"

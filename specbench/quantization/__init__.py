@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ..errors import SpecError
 from ..hf import HfConfig, read_config
-from . import auto_round, awq, compressed_tensors, fp8, gptq, modelopt, mxfp4
 from .contract import Recipe
 from .unquantized import NOT_QUANTIZED
 
-METHODS: dict[str, Callable[[HfConfig], Recipe]] = {
-    "fp8": fp8.read,
-    "mxfp8": fp8.read,
-    "modelopt": modelopt.read,
-    "modelopt_fp8": modelopt.read,
-    "modelopt_fp4": modelopt.read,
-    "modelopt_mixed": modelopt.read,
-    "awq": awq.read,
-    "awq_marlin": awq.read,
-    "gptq": gptq.read,
-    "gptq_marlin": gptq.read,
-    "auto-round": auto_round.read,
-    "auto_round": auto_round.read,
-    "compressed-tensors": compressed_tensors.read,
-    "mxfp4": mxfp4.read,
+#: The file here whose `read` knows the method. It is imported when a checkpoint needs it: most need one, or none.
+METHODS: dict[str, str] = {
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+    "modelopt": "modelopt",
+    "modelopt_fp8": "modelopt",
+    "modelopt_fp4": "modelopt",
+    "modelopt_mixed": "modelopt",
+    "awq": "awq",
+    "awq_marlin": "awq",
+    "gptq": "gptq",
+    "gptq_marlin": "gptq",
+    "auto-round": "auto_round",
+    "auto_round": "auto_round",
+    "compressed-tensors": "compressed_tensors",
+    "mxfp4": "mxfp4",
 }
 
 
@@ -109,7 +110,8 @@ def recipe(config: HfConfig) -> Recipe:
             f"{found.where}quant_method: the tensors of {named!r:.60} are not known ({', '.join(METHODS)}).\n"
             "Give the free memory that a log shows, or add the method under specbench/quantization/."
         )
-    return METHODS[named](found)
+    read: Callable[[HfConfig], Recipe] = import_module(f".{METHODS[named]}", __package__).read
+    return read(found)
 
 
 def _algorithm(found: HfConfig) -> bool:

@@ -20,14 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...gpus import load_gpu
-from ..contract import Failure
 from .form import Form
 from .given import server_args
 from .resolve import Settings
 from .sizing.fraction import card_defaults
+
+if TYPE_CHECKING:  # a prediction reads no log
+    from ..contract import Failure
 
 _TOO_SMALL = Form(
     "mask_buffer_too_small",

@@ -13,6 +13,7 @@ model_runner_components/spec_aux_hidden_state.py from 0.5.16, configs/model_conf
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -214,13 +215,26 @@ def slot(
     partition: tuple[int, ...] | None = None,
 ) -> Slot:
     """All zero for a model without state."""
+    return _slot(target, tp, pp, conv_itemsize, ssm_itemsize, partition, rule.largest_stage_only)
+
+
+@functools.lru_cache(maxsize=64)  # layers are many, and changes of a configuration mostly have the same
+def _slot(
+    target: ModelSpec,
+    tp: int,
+    pp: int,
+    conv_itemsize: int,
+    ssm_itemsize: int,
+    partition: tuple[int, ...] | None,
+    largest_stage_only: bool,
+) -> Slot:
     stages = stage_layers(target.layers, pp, partition)
     mine = max(([part for part in parts(stage) if isinstance(part, StateLayer)] for stage in stages), key=len)
     conv = sum(layer.conv_bytes(tp, conv_itemsize) for layer in mine)
     ssm = sum(layer.ssm_bytes(tp, ssm_itemsize) for layer in mine)
     everything = target.state_layers
     whole = sum(layer.conv_bytes(tp, conv_itemsize) + layer.ssm_bytes(tp, ssm_itemsize) for layer in everything)
-    share = len(mine) / max(len(everything), 1) if rule.largest_stage_only else 1.0
+    share = len(mine) / max(len(everything), 1) if largest_stage_only else 1.0
     return Slot(
         mine=tuple(mine),
         tp=tp,

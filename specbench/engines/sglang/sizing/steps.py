@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from ....lanes import least, most, whole
 from ....units import GIB
-from .contract import Demand, Pools, Rule
+from .contract import Demand, Pools, Refusal, Rule
 
 #: Tokens of a request that no input has: one of the context or the pool, five more of the input's limit.
 BESIDE_INPUT = 6
@@ -108,9 +107,21 @@ def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
         )
     beside = window_tokens(demand, count)
     requests = resolve_requests(rule, demand, pools.slots, count, fitting)
-    solved = partial(
-        replace, pools, tokens=count, fitting=fitting, window_tokens=beside
-    )  # one copy, of which a search makes thousands
+
+    def solved(*, requests: int, refusal: Refusal | None = None, allocated: bool = False) -> Pools:
+        """Built, not `replace`d: a search makes thousands."""
+        return Pools(
+            slots=pools.slots,
+            scratch_charged_bytes=pools.scratch_charged_bytes,
+            tokens=count,
+            requests=requests,
+            left_gib=pools.left_gib,
+            refusal=refusal,
+            allocated=allocated,
+            window_tokens=beside,
+            fitting=fitting,
+        )
+
     if windows is not None and windows.checked and windows.cap is None and windows.tokens + demand.page_size >= beside:
         return solved(refusal="window_too_small", requests=0)
     if requests <= 0 and demand.slot_bytes and rule.era in ("II", "III"):
