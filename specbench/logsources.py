@@ -6,13 +6,18 @@ as a log of their own whose lines know their numbers in the whole.
 
 from __future__ import annotations
 
+import heapq
+import tempfile
 from array import array
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from .logtext import wrapped
 from .logwraps import named
+
+#: Of each source so much is kept in memory.
+_KEPT_BYTES = 1 << 20
 
 #: What can be read more than once.
 Again = Path | BinaryIO
@@ -61,23 +66,66 @@ def lines_by_source(log: Again) -> Iterator[tuple[str | None, bytes]]:
         yield from lines
 
 
-class Share:
-    """The lines of some sources of a log, in order. To be iterated over once; `places` is whole after that."""
+class Sources:
+    """The lines of a log by who wrote them, taken in one pass over it and read again without what stands around them.
 
-    def __init__(self, log: Again, names: Collection[str]) -> None:
-        self._log, self._names = log, frozenset(names)
-        self._numbers = array("Q")
+    What is long waits in files without a name, together as large as the unpacked log, which are gone once it is closed.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[str, _Written] = {}
+
+    def __enter__(self) -> Sources:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for written in self._written.values():
+            written.close()
+
+    def take(self, name: str, number: int, line: bytes) -> None:
+        """The next line of a source, without its newline; `number`: in the whole log."""
+        written = self._written.get(name)
+        if written is None:
+            written = self._written[name] = _Written()
+        written.add(number, line)
+
+    def share(self, names: Collection[str]) -> Share:
+        return Share([written for name, written in self._written.items() if name in names])
+
+
+class _Written:
+    """What one source wrote."""
+
+    def __init__(self) -> None:
+        self.numbers = array("Q")
+        self._file = tempfile.SpooledTemporaryFile(max_size=_KEPT_BYTES, prefix="specbench-")  # noqa: SIM115
+
+    def add(self, number: int, line: bytes) -> None:
+        self.numbers.append(number)
+        self._file.write(line + b"\n")
+
+    def numbered(self) -> Iterator[tuple[int, bytes]]:
+        self._file.seek(0)
+        return zip(self.numbers, self._file, strict=True)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Share:
+    """The lines of some sources of a log, in the order of the whole."""
+
+    def __init__(self, written: Sequence[_Written]) -> None:
+        self._written = written
 
     def __iter__(self) -> Iterator[bytes]:
-        for number, (name, line) in enumerate(lines_by_source(self._log), start=1):
-            if name in self._names:
-                self._numbers.append(number)
-                yield line
+        every = heapq.merge(*(written.numbered() for written in self._written))  # no number is there twice
+        return (line for _, line in every)
 
     @property
     def places(self) -> Mapping[int, tuple[str | None, int]]:
         """Number of a line of the share -> (no file of its own, number in the whole log)."""
-        return _Places(self._numbers)
+        return _Places(array("Q", heapq.merge(*(written.numbers for written in self._written))))
 
 
 class _Places(Mapping[int, tuple[str | None, int]]):

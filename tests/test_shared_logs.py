@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specbench.diagnose.diagnosis import of_log, of_path, of_paths
+from specbench.diagnose.diagnosis import _of_file, of_log, of_path, of_paths
 from specbench.diagnose.document import to_document
 from specbench.diagnose.shared_log import of_shared
 from specbench.diagnose.told import Told
@@ -22,10 +22,10 @@ from specbench.engines.sglang import logs
 from specbench.engines.sglang.logs import servers
 from specbench.engines.sglang.logs.scan import Hit
 from specbench.engines.sglang.logs.server_args import arguments_of
-from specbench.engines.sglang.logs.servers import servers_in
+from specbench.engines.sglang.logs.servers import servers_in, told_apart
 from specbench.errors import ConfigError, LogFormatError
-from specbench.logsources import Share, lines_by_source
-from specbench.logtext import LONGEST_LINE
+from specbench.logsources import Sources, lines_by_source
+from specbench.logtext import CHUNK_BYTES, LONGEST_LINE
 from specbench.studies.opened import opened
 from tests.command_line import specbench
 
@@ -107,9 +107,11 @@ def test_each_server_reads_as_from_a_log_of_its_own(form: str) -> None:
     wrap, called = WRAPPINGS[form]
     lines = mixed(wrap, SERVERS, NGINX)
     whole = stream(lines)
-    assert servers_in(whole) == tuple((called.format(name),) for name in SERVERS)
+    with told_apart(whole) as apart:
+        assert apart.servers == tuple((called.format(name),) for name in SERVERS) and apart.sources is not None
+        read = {name: logs.read(apart.sources.share({called.format(name)})) for name in SERVERS}
     for name, own in SERVERS.items():
-        log, alone = logs.read(Share(whole, {called.format(name)})), logs.read(own)
+        log, alone = read[name], logs.read(own)
         assert (log.weights, log.state_pools, log.kv_pools, log.graphs, log.resolved) == (
             *(alone.weights, alone.state_pools, alone.kv_pools, alone.graphs, alone.resolved),
         )
@@ -198,7 +200,8 @@ def both(first: str, second: str) -> tuple[str, list[dict[str, Any]]]:
 
 def one_of(lines: list[str]) -> Diagnosis:
     text = io.BytesIO("\n".join(lines).encode())
-    found = of_shared(text, "both.log", None, lambda share, name: of_log(share, name=name))
+    with told_apart(text) as apart:
+        found = of_shared(apart, "both.log", None, lambda share, name: of_log(share, name=name))
     assert found is not None
     return found
 
@@ -337,6 +340,37 @@ def test_more_sources_than_are_told_apart_are_named_as_that(tmp_path: Path) -> N
         "more than 64 sources wrote this log: it is read as that of one server, whose figures these are only if they "
         "are its workers"
     )
+
+
+class Counted(io.BytesIO):
+    """A file that knows how many of its bytes were read."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.taken += len(data)
+        return data
+
+
+def test_a_log_of_many_servers_is_read_once() -> None:
+    """A block is read to see that several write it, then all of it, once (it was once for each server)."""
+    whole = Counted("\n".join(mixed(compose, {f"s-{number}": log_of("oom_r8") * 5 for number in range(12)})).encode())
+    size = len(whole.getvalue())
+    assert size > 4 * CHUNK_BYTES
+    found = _of_file(whole, "many.log", None)
+    assert len(found.servers) == 12 and {server.outcome for server in found.servers} == {"refused"}
+    assert size <= whole.taken <= size + 2 * CHUNK_BYTES
+
+
+def test_lines_of_several_sources_come_in_the_order_of_the_whole() -> None:
+    with Sources() as sources:
+        for number, name in enumerate("abcab", start=1):
+            sources.take(name, number, f"{name}{number}".encode())
+        share = sources.share({"b", "a"})
+        assert [line.strip() for line in share] == [b"a1", b"b2", b"a4", b"b5"]
+        assert dict(share.places) == {1: (None, 1), 2: (None, 2), 3: (None, 4), 4: (None, 5)}
+        assert list(share) == list(share)  # again and again
 
 
 def test_names_that_are_shown_alike_are_not_one_server(tmp_path: Path) -> None:

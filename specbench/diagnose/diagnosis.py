@@ -17,6 +17,7 @@ from ..configuration.config import RunConfig
 from ..configuration.explain import shown
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang import logs
+from ..engines.sglang.logs.servers import told_apart
 from ..errors import ConfigError, LogFormatError, RecordError, SpecbenchError
 from ..judging.judge import budgets, passed
 from ..judging.reconcile import reconcile
@@ -75,12 +76,12 @@ def of_path(path: str | Path, *, told: Told | None = None) -> Diagnosis:
 def _of_file(log: Again | Pieces, label: str, told: Told | None) -> Diagnosis:
     """Of one server's log; of a log that several servers wrote, one of them (see `shared_log`)."""
     asked = None if told is None else told.server
-    one = of_shared(log, label, asked, lambda share, name: of_log(share, name=name, told=told))
+    with told_apart(log) as apart:
+        one = of_shared(apart, label, asked, lambda share, name: of_log(share, name=name, told=told))
     if one is not None:
         return one
     whole = log if isinstance(log, Pieces) else from_the_beginning(log)
-    found = of_log(whole, name=None if isinstance(log, Path) else label, told=told)
-    return found if isinstance(log, Pieces) else marked_as_one(found, log)
+    return marked_as_one(of_log(whole, name=None if isinstance(log, Path) else label, told=told), apart)
 
 
 def of_paths(paths: Sequence[str | Path], *, told: Told | None = None) -> Diagnosis:

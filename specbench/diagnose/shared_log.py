@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..configuration.explain import shown
-from ..engines.sglang.logs.servers import MOST_SOURCES, has_too_many, servers_in
+from ..engines.sglang.logs.servers import MOST_SOURCES, Apart, servers_in
 from ..errors import ConfigError, LogFormatError
 from ..logclean import on_one_line
 from ..logsources import Again, Share, tells_sources
@@ -31,16 +31,15 @@ _MOST_NAMED = 12
 
 
 def of_shared(
-    log: Again | Pieces, label: str, asked: str | None, diagnosed: Callable[[Share, str], Diagnosis]
+    log: Apart, label: str, asked: str | None, diagnosed: Callable[[Share, str], Diagnosis]
 ) -> Diagnosis | None:
     """The diagnosis of one server. None: the log is of one, or does not name them.
 
-    `log`: as `again` gives it. `asked`: a server's name, or a part of it that no other has. `diagnosed`: of its lines,
-    by what they are called. ConfigError (two lines): there is no such server in the log.
+    `asked`: a server's name, or a part of it that no other has. `diagnosed`: of its lines, by what they are called.
+    ConfigError (two lines): there is no such server in the log.
     """
-    servers = () if isinstance(log, Pieces) else servers_in(log)
-    if isinstance(log, Pieces) or not servers:
-        if asked is not None and not isinstance(log, Pieces) and has_too_many(log):
+    if log.sources is None or not log.servers:
+        if asked is not None and log.too_many:
             raise ConfigError(
                 f"--server: got {shown(asked)}, but more than {MOST_SOURCES} sources wrote {label}: no servers are "
                 "told apart.\nGive the lines of that server as a file of their own."
@@ -52,11 +51,11 @@ def of_shared(
             )
         return None
     shares: dict[str, Share] = {}
-    for sources in servers:
+    for sources in log.servers:
         name = on_one_line(" + ".join(sources))
         while name in shares:  # another whose name differs in what is not shown
             name += "'"
-        shares[name] = Share(log, sources)
+        shares[name] = log.sources.share(sources)
     if asked is not None:
         name = _named(asked, tuple(shares), label)
         return _asked(name, diagnosed(shares[name], f"{label}, {name}"), tuple(shares))
@@ -66,9 +65,9 @@ def of_shared(
     return _gravest(found)
 
 
-def marked_as_one(found: Diagnosis, log: Again) -> Diagnosis:
+def marked_as_one(found: Diagnosis, log: Apart) -> Diagnosis:
     """What was read as the log of one server, with a word where so many wrote it that this is not known."""
-    if not has_too_many(log):
+    if not log.too_many:
         return found
     mark = f"more than {MOST_SOURCES} sources wrote this log: it is read as that of one server, whose figures these are"
     return dataclasses.replace(found, marks=(f"{mark} only if they are its workers", *found.marks))

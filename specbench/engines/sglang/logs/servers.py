@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....logsources import Again, Share, has_several_sources, lines_by_source
+from ....logsources import Again, Sources, has_several_sources, lines_by_source
+from ....logtext import Pieces
 from . import read, recognised
 from .scan import Hit, rank_and_time
 from .server_args import arguments_of
 from .several import OWN_ARGUMENTS
 
-#: More sources than this are workers of a cluster: the log is read as it is (`has_too_many`).
+#: More sources than this are workers of a cluster: the log is read as it is.
 MOST_SOURCES = 64
 
 _MARK = re.compile(
@@ -111,38 +113,53 @@ def _number(arguments: Mapping[str, Any], name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """A log by the servers that wrote it."""
+
+    servers: tuple[tuple[str, ...], ...] = ()  # the sources of each; empty: one server, or it does not name them
+    sources: Sources | None = None  # their lines; None: no servers are told apart
+    too_many: bool = False  # more sources than are told apart
+
+
+@contextmanager
+def told_apart(log: Again | Pieces) -> Iterator[Apart]:
+    """Reads the log once, to its end where it names several sources. What can be read only once names none."""
+    if isinstance(log, Pieces) or not has_several_sources(log):
+        yield Apart()
+        return
+    with Sources() as sources:
+        writers: dict[str, _Writer] = {}
+        for number, (name, line) in enumerate(lines_by_source(log), start=1):
+            if name is None:
+                continue
+            writer = writers.get(name)
+            if writer is None:
+                if len(writers) == MOST_SOURCES:
+                    break
+                writer = writers[name] = _Writer(name)
+            writer.take(line)
+            sources.take(name, number, line)
+        else:
+            yield Apart(servers=_by_server(writers, sources), sources=sources)
+            return
+    yield Apart(too_many=True)
+
+
 def servers_in(log: Again) -> tuple[tuple[str, ...], ...]:
     """The sources of each server, in the order in which they begin. Empty: the log does not name its sources, or it has
     one server, whose log is the whole."""
-    if not has_several_sources(log):
-        return ()
-    writers: dict[str, _Writer] = {}
-    for name, line in lines_by_source(log):
-        if name is None:
-            continue
-        writer = writers.get(name)
-        if writer is None:
-            if len(writers) == MOST_SOURCES:
-                return ()
-            writer = writers[name] = _Writer(name)
-        writer.take(line)
+    with told_apart(log) as found:
+        return found.servers
+
+
+def _by_server(writers: Mapping[str, _Writer], sources: Sources) -> tuple[tuple[str, ...], ...]:
     servers = _servers(list(writers.values()))
-    servers += [_Server([writer]) for writer in _only_failed(log, writers.values())]
+    servers += [_Server([writer]) for writer in _only_failed(sources, writers.values())]
     order = {name: place for place, name in enumerate(writers)}
     found = sorted(sorted(order[one.name] for one in server.writers) for server in servers)
     names = list(writers)
     return tuple(tuple(names[place] for place in one) for one in found) if len(found) > 1 else ()
-
-
-def has_too_many(log: Again) -> bool:
-    """Whether it names more sources than are told apart. Reads on until it does."""
-    names: set[str] = set()
-    for name, _ in lines_by_source(log) if has_several_sources(log) else ():
-        if name is not None:
-            names.add(name)
-        if len(names) > MOST_SOURCES:
-            return True
-    return False
 
 
 def _servers(writers: Sequence[_Writer]) -> list[_Server]:
@@ -172,8 +189,8 @@ def _put_together(servers: Sequence[_Server], *, address: bool) -> list[_Server]
     return found
 
 
-def _only_failed(log: Again, writers: Iterable[_Writer]) -> Iterator[_Writer]:
+def _only_failed(sources: Sources, writers: Iterable[_Writer]) -> Iterator[_Writer]:
     for writer in writers:
         silent = not writer.arguments and not writer.ranks
-        if writer.failed and silent and recognised(read(Share(log, {writer.name}))):
+        if writer.failed and silent and recognised(read(sources.share({writer.name}))):
             yield writer
