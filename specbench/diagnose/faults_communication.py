@@ -13,12 +13,12 @@ from typing import Any
 
 from ..engines.contract import Failure, Line
 from ..rank_names import in_words
+from ..reading.lost_rank import silent_ranks
 from ..units import GIB, format_gib
 from .case import Case
 from .fault import Fault, said, sourced, while_serving
 from .faults_outside import SIGNALS
 from .finding import Remedy
-from .rank_progress import named_ranks
 
 #: CUDA 802, of machines with NVSwitch.
 NO_FABRIC = re.compile(r"\b802\b|system not yet initialized")
@@ -87,7 +87,7 @@ def communication(case: Case, failure: Failure) -> Fault:
     lack = next((lack for text in heard for lack in _LACKS if lack.says.search(text)), None)
     told = next((one for one in warnings if lack is not None and lack.says.search(str(one.values["said"]))), None)
     evidence = () if (shown := told or next(iter(warnings), None)) is None else case.line(shown.line)
-    if lack is None and (silent := _silent(case, failure)):
+    if lack is None and (silent := silent_ranks(case.log, failure)):
         who, one = in_words(silent), len(silent) == 1
         return Fault(
             id="communication-failed",
@@ -136,15 +136,6 @@ def _full_card(case: Case, failure: Failure, cause: str, evidence: tuple[Line, .
         evidence=evidence,
         lost=1.0,
     )
-
-
-def _silent(case: Case, failure: Failure) -> set[str]:
-    """The ranks without an error of their own, where most have one, or where one of two lost the other; empty: too many
-    of them, or none."""
-    every = set(named_ranks(case))
-    silent = every - {one.rank for one in case.log.failures}
-    most = 2 * len(silent) < len(every)
-    return silent if most or (len(every) == 2 and failure.values.get("remote")) else set()
 
 
 def _last_error(failure: Failure) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ..engines.contract import Failure
+from ..reading.lost_rank import number_of
 from .case import Case
 from .fault import Fault, said, sourced
 from .finding import Remedy
@@ -147,7 +148,9 @@ def process_died(case: Case, failure: Failure) -> Fault:
     """A process of the engine ended without a word of its own."""
     code = failure.values.get("exit_code")
     name = failure.values.get("name")
-    who = f"The process {name}{_of_rank(name)}" if name else f"The scheduler of rank {failure.values.get('rank', '?')}"
+    number = number_of(failure)
+    of_rank = f" (rank {number})" if number else ""  # a server of one rank has number 0 too
+    who = f"The process {name}{of_rank}" if name else f"The scheduler of rank {failure.values.get('rank', '?')}"
     during = "while serving" if failure.phase == "serving" else "while starting"
     if isinstance(code, int) and code < 0:
         why = SIGNALS.get(-code, f"signal {-code}")
@@ -156,12 +159,6 @@ def process_died(case: Case, failure: Failure) -> Fault:
     else:
         cause = f"{who} ended {during} with exit code {code}; why stands in lines that are not in this log: give them."
     return Fault(id="ended-by-signal", cause=cause, lost=1.0)
-
-
-def _of_rank(name: object) -> str:
-    """Processes are named by their number (entrypoints/engine.py): of several, scheduler_3 is the fourth rank's."""
-    found = re.fullmatch(r"scheduler_([1-9]\d{0,4})", str(name))
-    return "" if found is None else f" (rank {found[1]})"
 
 
 def child_failed(case: Case, failure: Failure) -> Fault:

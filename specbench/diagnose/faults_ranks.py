@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from ..engines.contract import Failure, Line
 from ..rank_names import in_words, numbers_in_words
+from ..reading.rank_progress import named_ranks, progress, waiting
 from .case import Case
 from .fault import Fault, last_batch, said, sourced, while_serving
 from .faults_communication import FABRIC, NO_FABRIC
 from .faults_outside import SIGNALS
 from .finding import Remedy
-from .rank_progress import named_ranks, progress, waiting
+from .rank_lines import labelled
 
 _LINE = "\n"
 _NOT_THERE = (
@@ -30,7 +31,7 @@ _LOADING_S = 480
 
 def of_ranks(case: Case, failure: Failure) -> str:
     """Of a server of several ranks: which of them say so, and which fail of what followed; with a space before it."""
-    every = named_ranks(case)
+    every = named_ranks(case.log)
     mine = {one.rank for one in case.log.failures if _same(one, failure)} & set(every)
     if len(every) < 2 or not mine:
         return ""
@@ -128,7 +129,7 @@ def _collective(case: Case, failure: Failure) -> Fault:
     told = {one.values.get("rank") for one in case.log.failures if one.kind == failure.kind}
     numbers = {number for number in told if isinstance(number, int)}
     waited = {f"TP{number}" for number in numbers}
-    every = set(named_ranks(case))
+    every = set(named_ranks(case.log))
     plain = bool(every) and all(re.fullmatch(r"TP\d{1,5}", rank) for rank in every)
     silent = every - waited if plain and waited <= every else set()
     operation, milliseconds = failure.values.get("operation"), failure.values.get("timeout_ms")
@@ -169,12 +170,12 @@ class Behind:
 
 
 def _behind(case: Case) -> Behind:
-    last = waiting(progress(case))
-    return Behind(words=f" {last.words}" if last.words else "", lines=last.lines(case))
+    last = waiting(progress(case.log))
+    return Behind(words=f" {last.words}" if last.words else "", lines=labelled(case, last.last))
 
 
 def unbalanced_ranks(case: Case) -> tuple[str, ...]:
     """Ranks that do not complain of the balance, where others do: theirs are the cards with least."""
     complain = {one.rank for one in case.log.failures if one.kind == "memory_unbalanced"}
-    silent = [rank for rank in named_ranks(case) if rank not in complain]
+    silent = [rank for rank in named_ranks(case.log) if rank not in complain]
     return tuple(silent) if complain and len(silent) <= len(complain) else ()

@@ -7,8 +7,8 @@ utils/cudacore_pyspy_dump_utils.py since) of 0.5.6.post2 to 0.5.23.
 from __future__ import annotations
 
 from ..rank_names import in_words
+from ..reading.rank_progress import named_ranks
 from .case import Case
-from .rank_progress import named_ranks
 
 #: What hung, where nothing tells more.
 OFTEN = (
@@ -40,7 +40,7 @@ def silent_ranks(case: Case) -> str:
     The watchdog is a thread of the rank's process, and ends the whole server: one that says nothing was stopped with
     its process, or had not waited as long yet.
     """
-    every = named_ranks(case)
+    every = named_ranks(case.log)
     told = {one.rank for one in case.log.failures if one.kind == "watchdog_timeout"} & set(every)
     silent = set(every) - told
     if not told or not silent:

@@ -7,12 +7,13 @@ first of each group logs batches, so what the others say last tells nothing of w
 
 from __future__ import annotations
 
+from ..reading.rank_progress import last_lines, named_ranks
 from ..units import counted
 from .bare_log import under_way
 from .case import Case
 from .finding import Finding
 from .hangs import GET_PY_SPY
-from .rank_progress import labelled, last_lines, named_ranks
+from .rank_lines import labelled
 
 #: Of 0.5.6.post2 to 0.5.23, where it is not printed.
 _WATCHDOG_S = 300
@@ -28,8 +29,8 @@ def perhaps_hangs(case: Case) -> tuple[Finding, ...]:
         return ()
     if under_way(log) is not None:  # some were answered
         return ()
-    ranks = named_ranks(case)
-    spoken = {line: rank for rank, line in last_lines(case).items()} if len(ranks) > 1 else {}
+    ranks = named_ranks(case.log)
+    spoken = {line: rank for rank, line in last_lines(case.log).items()} if len(ranks) > 1 else {}
     return (
         Finding(
             id="perhaps-hangs",

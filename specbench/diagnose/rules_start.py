@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..engines.contract import Failure, Line
+from ..reading.rank_progress import Waiting, named_ranks, progress, waiting
 from . import faults_allocation as allocation
 from . import faults_beside as beside
 from . import faults_communication
@@ -22,7 +23,7 @@ from .catalogue import FindingId
 from .fault import STOP_ASKED, Fault, last_batch, sourced, until_stopped, while_serving
 from .faults_arguments import refused
 from .finding import Finding
-from .rank_progress import Waiting, named_ranks, progress, waiting
+from .rank_lines import labelled
 
 #: failure kind -> what explains it. What is not here is a crash in the engine's own words.
 _EXPLAINED: dict[str, Callable[[Case, Failure], Fault]] = {
@@ -141,13 +142,15 @@ def _silent_end(case: Case) -> tuple[Finding, ...]:
         "refused": "refused to start, and its log names no error",
     }
     last = case.log.lines_total
-    wait = waiting(progress(case)) if case.status == "timed_out" and case.log.ready_line is None else Waiting(words="")
+    wait = (
+        waiting(progress(case.log)) if case.status == "timed_out" and case.log.ready_line is None else Waiting(words="")
+    )
     return (
         Finding(
             id=ids[case.status],
             cause=f"The server {words[case.status]}; its log has {last:,} lines. {wait.words}".rstrip(),
             severity="fatal",
-            evidence=wait.lines(case),
+            evidence=labelled(case, wait.last),
             remedies=sourced(case, {}, "NCCL then says how far it comes", env={"NCCL_DEBUG": "INFO"})
             if wait.communicating
             else (),
@@ -159,7 +162,7 @@ def _stopped_answering(case: Case) -> str:
     """A step that is never over: of several ranks mostly one hangs, and what the others wait in says nothing."""
     timeout_s = None if case.config is None else case.config.workload.request_timeout_s
     within = "" if timeout_s is None else f" within the {timeout_s:g} s of a request"
-    several = len(named_ranks(case)) > 1
+    several = len(named_ranks(case.log)) > 1
     who = "One rank hangs and the others wait for it in a collective operation" if several else "Its scheduler hangs"
     return (
         f"The server gave no answer{within}, its processes went on until they were ended, and its log names no error. "
@@ -170,7 +173,7 @@ def _stopped_answering(case: Case) -> str:
 
 def _waits(case: Case) -> tuple[Finding, ...]:
     """A log that ends while all ranks but some wait for these to begin to communicate: it may be that it hangs."""
-    wait = waiting(progress(case))
+    wait = waiting(progress(case.log))
     if case.log.ready_line is not None or not (wait.communicating and wait.behind):
         return ()
     return (
@@ -180,6 +183,6 @@ def _waits(case: Case) -> tuple[Finding, ...]:
                 f"When the log ends, {wait.words} Where it says no more, the start hangs, and what is behind knows why."
             ),
             severity="notice",
-            evidence=wait.lines(case),
+            evidence=labelled(case, wait.last),
         ),
     )

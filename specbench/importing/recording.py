@@ -30,6 +30,7 @@ from ..engines.sglang.command_line import sections_of
 from ..engines.sglang.logs import read as read_log
 from ..errors import RecordError
 from ..lifecycle.ending import Ending, classify
+from ..reading.lost_rank import lost_rank
 from ..records.caveats import caveats
 from ..records.record import RunRecord
 from ..records.types import GpuSample, Probe, RequestTrace, RunStatus
@@ -123,6 +124,7 @@ def _ending(source: Path, result: Mapping[str, Any], traces: Sequence[RequestTra
         ended_by_itself=not ready or refused_later,
         exit_code=None if ready else int(code),
         failures=log.failures,
+        lost=lost_rank(log),
     )
 
 

@@ -155,9 +155,17 @@ class Attached:
             reason = "attached: it answered until the end of the workload, and was left running"
             return Ending(status="served", exit_code=None, reason=reason)
         from ..engines.sglang.logs import read
+        from ..reading.lost_rank import lost_rank
 
-        failures = read(self.log_path).failures
-        return classify(ready=True, ended_by_itself=False, exit_code=None, failures=failures, answering=False)
+        log = read(self.log_path)
+        return classify(
+            ready=True,
+            ended_by_itself=False,
+            exit_code=None,
+            failures=log.failures,
+            answering=False,
+            lost=lost_rank(log),
+        )
 
     def _server_info(self) -> Mapping[str, Any]:
         path, got = SERVER_INFO[0], self.get(SERVER_INFO[0])

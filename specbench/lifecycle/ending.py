@@ -60,13 +60,16 @@ def classify(
     answering: bool = True,
     timeout_s: float | None = None,
     hung: bool = False,
+    lost: str | None = None,
 ) -> Ending:
     """`failures` as read from the log, the first is the cause; `timeout_s` when the wait for readiness ran out; `hung`
     when a start had failed by its log, its processes went on, and they were ended for that.
 
-    `answering` is whether it was still healthy when the workload was done: a process can outlive its scheduler.
+    `answering` is whether it was still healthy when the workload was done: a process can outlive its scheduler. `lost`
+    names the rank that ended without a word of its own (see `reading.lost_rank`): `failures` are then what followed.
     """
     cause = _in_words(failures[0]) if failures else "the log names no cause"
+    cause = cause if lost is None else f"{lost}: {cause}"
     code = "" if exit_code is None else f" ({_code_in_words(exit_code)})"
     code = " (it hung after its error, and was ended)" if hung else code
     if timeout_s is not None:

@@ -190,18 +190,20 @@ class Server:
         `exit_code_known` is False for the replay of an end whose code was not recorded: the process's own says nothing.
         """
         from ..engines.sglang.logs import read
+        from ..reading.lost_rank import lost_rank
 
         if self.lost and self.exit_code is None:
             when = "serving" if self.ready else "starting"
             return Ending(status="crashed", exit_code=None, reason=f"{self.lost} while the server was {when}")
         fine = self.ready and self.answering and self.exit_code is None
-        failures = () if fine else read(self.log_path).failures
+        log = None if fine else read(self.log_path)
         return classify(
             ready=self.ready,
             ended_by_itself=self.exit_code is not None,
             exit_code=self.exit_code if exit_code_known else None,
             answering=self.answering,
-            failures=failures,
+            failures=() if log is None else log.failures,
+            lost=None if log is None else lost_rank(log),
             timeout_s=timeout_s if self.timed_out else None,
             hung=self.hung and self.exit_code is None,
         )

@@ -1,6 +1,6 @@
 """How far each rank of a start came: where all but one have passed a step, that one is what the others wait for.
 
-In: a case. Out: a step and a line per rank, and in words who waits for whom. The ranks are those that the log names;
+In: a log. Out: a step and a line per rank, and in words who waits for whom. The ranks are those that the log names;
 of plain tensor parallelism those of its tp_size too, which may have said nothing at all.
 """
 
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ..engines.contract import Line
+from ..engines.contract import ServerLog
 from ..logtext import as_text
 from ..rank_names import in_order, in_words
-from .case import Case
 
 #: Steps of a start in their order, as what a rank has reached.
 _STEPS = (
@@ -44,29 +43,17 @@ class Reached:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     words: str  # one sentence; "": one rank
+    hindmost: str = ""  # of it who is behind the others, and where: 'TP6, which has not begun to communicate'
     behind: bool = False  # some have not reached what others have
     communicating: bool = False  # nobody has come further than the distributed init
     #: Line -> rank: the last lines of those that are behind, and of one that waits
     last: Mapping[int, str] = field(default_factory=dict)
 
-    def lines(self, case: Case) -> tuple[Line, ...]:
-        return labelled(case, self.last)
 
-
-def labelled(case: Case, last: Mapping[int, str]) -> tuple[Line, ...]:
-    """As evidence, each with whose last line it is: by itself it may say nothing of what happened."""
-    found: list[Line] = []
-    for number, rank in last.items():
-        lines = case.line(number) or (case.log.at(number, _texts(case).get(number, "")),)
-        found += [replace(line, about=f"the last line of {rank}") for line in lines]
-    return tuple(line for line in found if line.text)
-
-
-def named_ranks(case: Case) -> list[str]:
+def named_ranks(log: ServerLog) -> list[str]:
     """The ranks of a server: those that its log names, and of plain tensor parallelism those that it must have."""
-    log = case.log
-    named = {one.rank for one in log.notices} | {one.rank for one in log.failures} | {one.rank for one in log.weights}
-    named |= {pools.rank for pools in case.pools.ranks}
+    rows = (log.notices, log.failures, log.weights, log.state_pools, log.kv_pools, log.graphs)
+    named = {one.rank for every in rows for one in every}
     named.discard("")
     args = log.server_args or {}
     size, alone = args.get("tp_size"), all(args.get(key, 1) == 1 for key in ("pp_size", "nnodes"))
@@ -76,9 +63,8 @@ def named_ranks(case: Case) -> list[str]:
     return in_order(named)
 
 
-def progress(case: Case) -> dict[str, Reached]:
+def progress(log: ServerLog) -> dict[str, Reached]:
     """Rank -> what it reached, of a start that never became ready."""
-    log = case.log
     marks: dict[str, list[tuple[int, int]]] = {}
     for notice in log.notices:
         if notice.kind in ("distributed_begin", "distributed_ready"):
@@ -89,9 +75,9 @@ def progress(case: Case) -> dict[str, Reached]:
         marks.setdefault(rank, []).append((6, line))
     for graph in log.graphs:
         marks.setdefault(graph.rank, []).append((7 + (graph.used is not None), graph.line))
-    spoken = last_lines(case)
+    spoken = last_lines(log)
     found = {}
-    for rank in named_ranks(case):
+    for rank in named_ranks(log):
         step, line = max(marks.get(rank, [(1 if rank in spoken else 0, 0)]))
         found[rank] = Reached(step=step, line=spoken.get(rank, line) or None)
     return found
@@ -116,6 +102,7 @@ def waiting(reached: Mapping[str, Reached]) -> Waiting:
     return Waiting(
         behind=True,
         communicating=communicating,
+        hindmost=f"{in_words(behind)}, which {(_STEPS if len(behind) == 1 else _MANY)[steps[0]]}",
         words=f"{', '.join(parts)}: {wait} for {'it' if len(behind) == 1 else 'those that are behind'}.",
         last=dict((*_last(behind)[:_MOST_LINES], *_last({rank: reached[rank] for rank in ahead})[-1:])),
     )
@@ -126,18 +113,18 @@ def _last(ranks: Mapping[str, Reached]) -> tuple[tuple[int, str], ...]:
     return tuple(sorted((one.line, rank) for rank, one in ranks.items() if one.line is not None))
 
 
-def last_lines(case: Case) -> dict[str, int]:
+def last_lines(log: ServerLog) -> dict[str, int]:
     """Rank -> the number of its last line, in a log that was kept whole."""
     found: dict[str, int] = {}
-    for number, text in _texts(case).items():
+    for number, text in texts(log).items():
         named = re.search(r"\[\d{4}-\d\d-\d\d[ T][\d:.,]{8,16}((?: [A-Z][A-Z_]{0,15}\d{1,5}){1,8})\]", text[:200])
         if named is not None:
             found[named[1].strip()] = number
     return found
 
 
-def _texts(case: Case) -> dict[int, str]:
-    log = case.log
+def texts(log: ServerLog) -> dict[int, str]:
+    """The lines of a log that was kept whole, by their numbers; else none."""
     if len(log.beginning) >= _WHOLE or log.places:
         return {}
     return dict(_numbered(log.beginning))
