@@ -115,6 +115,16 @@ def test_lazy_with_speculation(version: str) -> None:
     assert check(run(version, NEXTN, memory=LAZY)) == []
 
 
+def test_lazy_with_speculation_in_0_5_17() -> None:
+    """All but DFLASH, whose default width comes after the check: the algorithm itself is looked at."""
+    assert check(run("0.5.17", NEXTN | {"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}, memory=LAZY)) == []
+    assert only(run("0.5.17", DFLASH, memory=LAZY)) == (
+        "memory.mamba_radix_cache_strategy",
+        "AssertionError: extra_buffer_lazy unsupported with DFLASH; use --mamba-radix-cache-strategy extra_buffer.",
+    )
+    assert check(run("0.5.18", DFLASH, memory=LAZY)) == []
+
+
 def test_lazy_without_overlap() -> None:
     assert only(run("0.5.16", memory=LAZY | {"disable_overlap_schedule": True})) == (
         "memory.disable_overlap_schedule",

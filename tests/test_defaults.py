@@ -146,23 +146,23 @@ DP = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
         ("0.5.15", {"args": {"disable-cuda-graph": True}}, BASE),
         ("0.5.16", {}, BASE + 512 + PREFILL),
         ("0.5.16", {"args": {"enable-lora": True}}, BASE + 512),
-        ("0.5.18", {"args": {"enable-lora": True}}, BASE + 512 + PREFILL),
+        ("0.5.17", {"args": {"enable-lora": True}}, BASE + 512 + PREFILL),
         ("0.5.16", {"args": {"disable-decode-cuda-graph": True}}, BASE + PREFILL),
         ("0.5.16", {"args": {"cuda-graph-backend-prefill": "disabled"}}, BASE + 512),
         ("0.5.16", {"args": {"cuda-graph-bs-decode": [1, 2, 64]}}, BASE + 2 * 64 + PREFILL),
         ("0.5.16", {"args": {"cuda-graph-bs-decode": "1 2 64"}}, BASE + 2 * 64 + PREFILL),
         ("0.5.16", {"args": {"cuda-graph-max-bs-prefill": 16}}, BASE + 512 + 8 * 4),
         ("0.5.16", {"memory": {"context_length": 512}}, BASE + 512 + 8 * 30),  # 8 + 14 + 8 sizes up to 512
-        ("0.5.18", {"memory": {"context_length": 512}}, BASE + 512 + PREFILL),
+        ("0.5.17", {"memory": {"context_length": 512}}, BASE + 512 + PREFILL),
         ("0.5.12", {"memory": {"context_length": 512}}, BASE + 512 + PREFILL),
         ("0.5.16", {"memory": {"chunked_prefill_size": -1}}, 512 + 1.5 * 16384 + 128 + 512),  # no sizes up to -1
         ("0.5.16", {"args": {"moe-a2a-backend": "deepep"}}, BASE + 512 + 2048),  # no prefill graphs with it
-        # from 0.5.18 they are, in eights up to 2048: 4 + 14 + 8 + 8 + 4 = 38 sizes, and a GiB for their buffers
-        ("0.5.18", {"args": {"moe-a2a-backend": "deepep"}}, BASE + 512 + 8 * 38 + 1024 + 2048),
+        # from 0.5.17 they are, in eights up to 2048: 4 + 14 + 8 + 8 + 4 = 38 sizes, and a GiB for their buffers
+        ("0.5.17", {"args": {"moe-a2a-backend": "deepep"}}, BASE + 512 + 8 * 38 + 1024 + 2048),
         ("0.5.14", {"args": {"moe-a2a-backend": "deepep"}}, BASE + 512),
-        # tp 4: batches to 512; 3 × 512 × 2 and, above 300, 1.5 × 512 × 2 more; prefill graphs from 0.5.18
+        # tp 4: batches to 512; 3 × 512 × 2 and, above 300, 1.5 × 512 × 2 more; prefill graphs from 0.5.17
         ("0.5.16", {"parallel": DP}, BASE + 384 + 1024 + 3072 + 1536),
-        ("0.5.18", {"parallel": DP}, BASE + 384 + 1024 + 3072 + 1536 + PREFILL),
+        ("0.5.17", {"parallel": DP}, BASE + 384 + 1024 + 3072 + 1536 + PREFILL),
         ("0.5.16", {"parallel": {"pp_size": 2}}, BASE + 128 + 512 + PREFILL),
         ("0.5.20", {"parallel": {"pp_size": 2}}, BASE + 128 + 512),
         ("0.5.15", {"args": {"disaggregation-mode": "decode"}}, 512 + 1.5 * 2048 + 128 + 512),
@@ -200,12 +200,29 @@ def test_a_small_card_has_no_floor_of_ten_gib() -> None:
     assert taken("0.5.23", gpu="rtx-4090").fraction == fraction(7_280, 24_564) == 0.704
 
 
+def test_what_0_5_17_alone_captures_no_prefill_of() -> None:
+    """Of Nemotron-H, and of latent attention without an indexer, of which no release before captured any."""
+    nano, latent, sparse = "nvidia/NVIDIA-Nemotron-Nano-9B-v2", "deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2"
+    captured = {
+        (model, version): taken(version, model).prefill_sizes is not None
+        for model in (nano, latent, sparse)
+        for version in ("0.5.16", "0.5.17", "0.5.18")
+    }
+    assert [captured[nano, version] for version in ("0.5.16", "0.5.17", "0.5.18")] == [True, False, True]
+    assert [captured[latent, version] for version in ("0.5.16", "0.5.17", "0.5.18")] == [False, False, True]
+    assert [captured[sparse, version] for version in ("0.5.16", "0.5.17", "0.5.18")] == [False, True, True]
+
+
 def test_images_are_not_scaled_for_where_none_are_read() -> None:
     whole = taken("0.5.23", "Qwen/Qwen3.6-27B").fraction
     assert whole == pytest.approx(0.858 * 0.92477, abs=1e-4)
     for flag in ("language-only", "language-model-only"):
         assert taken("0.5.23", "Qwen/Qwen3.6-27B", args={flag: True}).fraction == 0.858
     assert taken("0.5.8", "Qwen/Qwen3.6-27B", args={"language-only": True}).fraction < 0.858
+    assert taken("0.5.17", "Qwen/Qwen3.6-27B", args={"language-model-only": True}).fraction < 0.858
+    decode = {"disaggregation-mode": "decode"}
+    assert taken("0.5.16", "Qwen/Qwen3.6-27B", args=decode).fraction < 0.89
+    assert taken("0.5.17", "Qwen/Qwen3.6-27B", args=decode).fraction >= 0.89
 
 
 # ── what recorded starts printed ─────────────────────────────────────────────────────────────────────────────────────

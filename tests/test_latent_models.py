@@ -410,6 +410,7 @@ def test_the_copies_of_the_up_projection_are_weights_too() -> None:
         # fp8: 656 B of scaled latent + 132 of index, the solver counts 576 + 132 up to 0.5.16
         ("0.5.12", "h200", {}, 61 * 788, 61 * 708),
         ("0.5.16", "h200", {}, 61 * 788, 61 * 708),
+        ("0.5.17", "h200", {}, 61 * 788, 61 * 788),
         ("0.5.18", "h200", {}, 61 * 788, 61 * 788),
         ("0.5.23", "h200", {}, 61 * 788, 61 * 788),
         # kernels that read bare fp8: asked for, or the default on Blackwell from 0.5.10
@@ -431,7 +432,8 @@ def test_sparse_latent_attention_takes_fp8_on_blackwell(gpu: str, itemsize: int)
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), [("0.5.12", 78 * 1284), ("0.5.16", 78 * 1284), ("0.5.18", 92628), ("0.5.23", 92628)]
+    ("version", "expected"),
+    [("0.5.12", 78 * 1284), ("0.5.16", 78 * 1284), ("0.5.17", 78 * 1284), ("0.5.18", 92628), ("0.5.23", 92628)],
 )
 def test_shared_indices_take_no_memory_from_0_5_18(version: str, expected: int) -> None:
     found = cell(GLM53, version)

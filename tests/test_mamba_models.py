@@ -333,7 +333,7 @@ EXTRA = {"memory": {"mamba_radix_cache_strategy": "extra_buffer"}}
         (LFM2_MOE, "0.5.16", EXTRA, None),
         (
             LFM2_MOE,
-            "0.5.18",
+            "0.5.17",
             EXTRA,
             "AssertionError: extra_buffer is not supported for Lfm2MoeForCausalLM; use no_buffer.",
         ),
@@ -350,7 +350,7 @@ def test_what_a_version_refuses_of_a_family(
 
 @pytest.mark.parametrize("version", ["0.5.14", "0.5.15", "0.5.16"])
 def test_nothing_settles_the_strategy_of_lfm2_moe(version: str) -> None:
-    """Before 0.5.18 its models are no case of _handle_model_specific_adjustments, which refuses what goes with what."""
+    """Before 0.5.17 its models are no case of _handle_model_specific_adjustments, which refuses what goes with what."""
     lazy = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
     drafts = {"algorithm": "NGRAM", "num_draft_tokens": 8}
     assert check(asked(LFM2_MOE, version, memory=lazy, speculative=drafts)) == []

@@ -119,6 +119,23 @@ def test_a_stage_without_kv_divides_by_zero() -> None:
     assert "ZeroDivisionError: integer division or modulo by zero" in refusals
 
 
+def test_a_stage_without_kv_is_passed_over_from_0_5_17() -> None:
+    """The other stage has all tokens; each has 12 of the 24 linear layers. As the engine answered."""
+    point = point_of("0.5.23", "jet-ai/Jet-Nemotron-2B", 143771, 10**11, 5 * 10**10, parallel={"pp_size": 2})
+    found = predicted(point)
+    assert (found["slots"], found["requests"], found["tokens"]) == (1_132, 377, 5_218_939)
+    assert predicted_pools(point)["tokens"] == 5_218_939
+
+
+def test_chunks_are_whole_pages_where_nobody_settles_the_strategy() -> None:
+    """LFM2-MoE before 0.5.17: nothing looks at its pages for the state's sake, so the chunk's check is reached."""
+    memory: dict[str, object] = {"page_size": 48, "mamba_radix_cache_strategy": "extra_buffer"}
+    refusals = check(point_of("0.5.10", "LiquidAI/LFM2-8B-A1B", 143771, 10**11, 5 * 10**10, memory=memory).config)
+    assert [refusal.engine_error for refusal in refusals] == [
+        "AssertionError: chunked_prefill_size must be divisible by page_size"
+    ]
+
+
 def test_the_lazy_buffer_without_overlap_in_0_5_13() -> None:
     memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
     point = point_of(

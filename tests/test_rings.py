@@ -43,6 +43,7 @@ def config(model: str, version: str, speculative: dict[str, Any], args: dict[str
         (KIMI, "0.5.23", DFLASH, FLAG, Rings(slot_bytes=15_769_600, row_bytes=0)),
         (KIMI, "0.5.23", DFLASH, FLAG | {"linear-replayssm-cache-len": 32}, Rings(slot_bytes=31_539_200, row_bytes=0)),
         # 48 layers × 4 tokens × ((48 + 16) × 128 × 2 B + 2 × 48 × 4 B) = 192 × (16,384 + 384)
+        (QWEN, "0.5.17", NEXTN, FLAG, Rings(slot_bytes=3_219_456, row_bytes=0)),
         (QWEN, "0.5.18", NEXTN, FLAG, Rings(slot_bytes=3_219_456, row_bytes=0)),
         # 48 layers × 16 × ((48 + 16) × 128 × 2 B × 2 parts + 48 × 4 B) = 768 × (32,768 + 192)
         (QWEN, "0.5.20", NEXTN, FLAG, Rings(slot_bytes=0, row_bytes=25_313_280)),

@@ -143,6 +143,12 @@ def test_era_three(version: str) -> None:
     assert figures(table(version, 1, 0.85, 0.9, 4)) == (16, 175_520, 3)
 
 
+def test_era_three_begins_with_0_5_17() -> None:
+    """Nothing is kept back for images yet: 100 MiB are 1,219 tokens of 86,016 B, and no whole slot with its scratch."""
+    assert 100 * 2**20 // 86_016 == 1_219
+    assert figures(table("0.5.17", 1, 0.85, 0.9, 4)) == (16, 175_520 + 1_219, 3)
+
+
 # ── the two runs that started it ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -257,8 +263,9 @@ def test_other_algorithms(
     [
         ("0.5.13", True, 65_536),
         ("0.5.16", False, 65_536),
-        # up to 0.5.16 the head of a model with a vision tower counts as all 64 layers: 65,536 × (1 + 64 / 16)
+        # up to 0.5.17 the head of a model with a vision tower counts as all 64 layers: 65,536 × (1 + 64 / 16)
         ("0.5.16", True, 327_680),
+        ("0.5.17", True, 327_680),
         ("0.5.18", True, 69_632),  # then as one: 65,536 × (1 + 1 / 16)
         ("0.5.23", True, 69_632),
         ("0.5.23", False, 65_536),
@@ -511,8 +518,8 @@ def test_attention_dp_shares_requests_and_splits_less() -> None:
 
 
 def test_pipeline_stages_hold_their_own_layers() -> None:
-    """Two stages of the 27B: 24 linear and 8 full-attention layers each. Only from 0.5.18 is less state charged."""
-    for version, charged in (("0.5.16", SLOT), ("0.5.23", SLOT // 2)):
+    """Two stages of the 27B: 24 linear and 8 full-attention layers each. Only from 0.5.17 is less state charged."""
+    for version, charged in (("0.5.16", SLOT), ("0.5.17", SLOT // 2), ("0.5.23", SLOT // 2)):
         run = RunConfig.model_validate(
             config(version, speculative={"algorithm": "none"}, mem_fraction_static=0.85).to_sections()
             | {"parallel": {"pp_size": 2}}
@@ -574,7 +581,8 @@ def test_the_image_reserve_and_its_variable() -> None:
         ("0.5.9", "0.5.8"),
         ("0.5.12.post1", "0.5.12"),
         ("0.5.15.post1", "0.5.15"),
-        ("0.5.17", "0.5.16"),
+        ("0.5.17", "0.5.17"),
+        ("0.5.16.post1", "0.5.16"),
         ("0.5.21", "0.5.20"),
         ("0.6.0", "0.5.23"),
     ],
@@ -586,7 +594,10 @@ def test_the_nearest_earlier_rule_applies(version: str, rule: str) -> None:
 def test_versions_that_were_not_read_say_so() -> None:
     assert caveat("0.5.12") is None
     assert caveat("0.5.15") is None
-    assert caveat("0.5.17") == "sglang 0.5.17: its sizing was not read; the sizing rules of 0.5.16 are assumed."
+    assert caveat("0.5.12.post1") is None
+    assert caveat("0.5.16.post1") == (
+        "sglang 0.5.16.post1: its sizing was not read; the sizing rules of 0.5.16 are assumed."
+    )
     assert caveat("0.6.1") == (
         "sglang 0.6.1 is later than any whose sizing was read; the sizing rules of 0.5.23 are assumed."
     )

@@ -33,7 +33,7 @@ _EXTRA_BUFFERS_SINCE: dict[str, str] = {
         "0.5.14",
     ),
     "KimiLinearForCausalLM": "0.5.16",
-    "KimiK3ForConditionalGeneration": "0.5.18",
+    "KimiK3ForConditionalGeneration": "0.5.17",
     **dict.fromkeys(
         (
             "Qwen3_5MoeForCausalLM",
@@ -47,7 +47,7 @@ _EXTRA_BUFFERS_SINCE: dict[str, str] = {
 }
 
 #: Architecture -> first version that settles strategy and overlap for its state; before, nothing looks at them.
-_STRATEGY_SETTLED_SINCE: dict[str, str] = {"Lfm2MoeForCausalLM": "0.5.18"}
+_STRATEGY_SETTLED_SINCE: dict[str, str] = {"Lfm2MoeForCausalLM": "0.5.17"}
 
 #: Architecture -> first version that takes the target's own path for the draft's, so that its KV is charged.
 _OWN_DRAFT_PATH_SINCE: dict[str, str] = {
@@ -73,7 +73,7 @@ _SERVED_SINCE: dict[str, tuple[str, str]] = {
         ("GraniteMoeHybridForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"),
         ("0.5.8", "0.5.10"),
     ),
-    "KimiK3ForConditionalGeneration": ("0.5.16", "0.5.18"),
+    "KimiK3ForConditionalGeneration": ("0.5.16", "0.5.17"),
     "GigaChat35ForCausalLM": ("0.5.20", "0.5.22"),
     **dict.fromkeys(
         (
@@ -112,7 +112,7 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
     ),
     "JetNemotronForCausalLM": ("0.5.13", "0.5.14"),
     "Lfm2ForCausalLM": (None, None),
-    "Lfm2MoeForCausalLM": ("0.5.10", "0.5.18"),  # nobody asks before 0.5.18
+    "Lfm2MoeForCausalLM": ("0.5.10", "0.5.17"),  # nobody asks before 0.5.17
     "KimiLinearForCausalLM": ("0.5.16", None),
     "GigaChat35ForCausalLM": (None, None),
 }
@@ -122,7 +122,7 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
 _NO_TRITON_ATTENTION: dict[str, tuple[tuple[str, str | None, bool], ...]] = {
     "NemotronHForCausalLM": (("0.5.8", "0.5.20", True),),
     "Lfm2ForCausalLM": (("0.5.10", None, True),),
-    "Lfm2MoeForCausalLM": (("0.5.10", "0.5.18", False), ("0.5.18", None, True)),
+    "Lfm2MoeForCausalLM": (("0.5.10", "0.5.17", False), ("0.5.17", None, True)),
     "GraniteMoeHybridForCausalLM": (("0.5.10", "0.5.18", False),),
 }
 
@@ -135,15 +135,15 @@ _FEEDS_DRAFTS: dict[str, tuple[str | None, str | None, str | None]] = {
     "Lfm2ForCausalLM": (None, None, "0.5.20"),
     "Lfm2MoeForCausalLM": (None, None, "0.5.20"),
     "JetNemotronForCausalLM": (None, None, None),
-    "KimiLinearForCausalLM": (None, None, "0.5.18"),
-    "KimiK3ForConditionalGeneration": (None, None, "0.5.18"),
+    "KimiLinearForCausalLM": (None, None, "0.5.17"),
+    "KimiK3ForConditionalGeneration": (None, None, "0.5.17"),
     "BailingMoeV2_5ForCausalLM": ("0.5.10", None, None),
     "BailingMoeV3ForCausalLM": ("0.5.20", None, "0.5.20"),
     "MiniCPMSALAForCausalLM": (None, None, None),
     "GigaChat35ForCausalLM": ("0.5.22", None, None),
 }
 
-#: Architectures whose KDA layers may keep rings of inputs from 0.5.18 on; all from 0.5.22.
+#: Architectures whose KDA layers may keep rings of inputs from 0.5.17 on; all from 0.5.22.
 _RINGS_FIRST = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 
 _PAGE = 64  # tokens of a page that sparse attention works in

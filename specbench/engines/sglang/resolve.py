@@ -229,7 +229,7 @@ def slots_per_request(
     if rule.extra_buffer_always_four:
         return 4 if speculates else 5
     more = 1 if strategy == "extra_buffer_lazy" or not overlap else 2
-    skips_lock = at_least(rule.version, "0.5.18") and switched_on(env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK")
+    skips_lock = at_least(rule.version, "0.5.17") and switched_on(env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK")
     return 3 + more - (1 if skips_lock else 0)
 
 
@@ -265,10 +265,10 @@ def _kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, host: GpuSpec
 
 
 def _draft_kv_itemsize(config: RunConfig, rule: Rule, target: ModelSpec, draft: ModelSpec | None, host: GpuSpec) -> int:
-    """The target's type up to 0.5.16, where it is written into the arguments. From 0.5.18 a flag of its own, else
-    --kv-cache-dtype; auto is then what the draft's checkpoint asks for, of DFLASH drafts their model type in any case
+    """The target's type up to 0.5.16, where it is written into the arguments. Then --kv-cache-dtype, from 0.5.18 after
+    a flag of its own; auto is then what the draft's checkpoint asks for, of DFLASH drafts their model type in any case
     (SGLang: configure_kv_cache_dtype, _resolve_dflash_draft_cell_size)."""
-    if not at_least(rule.version, "0.5.18"):
+    if not at_least(rule.version, "0.5.17"):
         return _kv_itemsize(config, rule, target, host)
     own = server_args(config).get("speculative_draft_kv_cache_dtype")
     name = own if isinstance(own, str) else config.memory.kv_cache_dtype

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ....configuration.config import RunConfig
 from ....specs import ModelSpec
-from ..families import fixed_page_size
+from ..families import fixed_page_size, settles_strategy
 from ..flags import kv_dtypes
 from ..given import allows_longer_context
 from ..resolve import resolve_strategy
@@ -40,7 +40,8 @@ def chunk_of_pages(config: RunConfig, version: str, rule: Rule, target: ModelSpe
         or (chunk or _LARGEST_CHUNK) % page == 0
     ):
         return
-    strategy = resolve_strategy(config, rule, True, version, target) if target.state_layers else None
+    settled = bool(target.state_layers) and settles_strategy(target.architecture, version)
+    strategy = resolve_strategy(config, rule, True, version, target) if settled else None
     interval = track_interval(config)
     if strategy is not None and (strategy == "no_buffer" or (interval is not None and interval % page)):
         return  # pages of one token then, or refused for the state's sake

@@ -17,8 +17,9 @@ _PARTITION = "SGLANG_PP_LAYER_PARTITION"
 
 
 def has_stage_without_kv(rule: Rule, target: ModelSpec, pp: int) -> bool:
-    """Whether layers that are cut as evenly as they go leave a stage without KV (SGLang: pool_configurator.py)."""
-    if rule.stages_hold_all and target.state_layers:
+    """Whether layers that are cut as evenly as they go leave a stage without KV, and the release stumbles over it
+    (SGLang: pool_configurator.py; of models with state no more from 0.5.17)."""
+    if target.state_layers and (rule.stages_hold_all or rule.skips_empty_stages):
         return False
     kept = ([part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stage_layers(target.layers, pp))
     return pp > 1 and not all(kept)

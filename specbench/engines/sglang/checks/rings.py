@@ -1,4 +1,4 @@
-"""--enable-linear-replayssm-spec (0.5.18): what it does not run with. In: a configuration and its target.
+"""--enable-linear-replayssm-spec (0.5.17): what it does not run with. In: a configuration and its target.
 
 Source: arg_groups/attention_hook.py and mem_cache/kv_cache_configurator.py of 0.5.20 and 0.5.23.
 """
@@ -17,7 +17,7 @@ from .refusal import Refusal
 
 _FLAG = "--enable-linear-replayssm-spec"
 _KEY = "engine.args.enable-linear-replayssm-spec"
-_SINCE = "0.5.18"
+_SINCE = "0.5.17"
 
 
 def refusals(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:

@@ -132,21 +132,30 @@ def _strategy(config: RunConfig, version: str, rule: Rule, target: ModelSpec) ->
 
 
 def _lazy(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
-    """Before 0.5.18 not with draft tokens that are given; a default comes after the engine's check.
+    """Before 0.5.17 not with draft tokens that are given; a default comes after the engine's check. 0.5.17 has it with
+    all but DFLASH.
 
     The other one looks at whether there is overlap in the end: 0.5.13 has none with NGRAM, DFLASH and FROZEN_KV_MTP.
     """
     needs_overlap = (
         "AssertionError: Lazy extra buffer requires overlap schedule (--disable-overlap-schedule is incompatible)"
     )
-    if config.speculative.num_draft_tokens is not None and not at_least(version, "0.5.18"):
+    drafts = config.speculative.num_draft_tokens is not None
+    if speculative.canonical(config.speculative.algorithm) == "DFLASH" and at_least(version, "0.5.17"):
+        drafts = not at_least(version, "0.5.18")
+    elif at_least(version, "0.5.17"):
+        drafts = False
+    if drafts:
         yield Refusal(
             key="memory.mamba_radix_cache_strategy",
             value="extra_buffer_lazy",
-            reason="the lazy buffer does not work with speculation before 0.5.18",
+            reason="the lazy buffer does not work with speculation before 0.5.17, and before 0.5.18 not with DFLASH",
             allowed="auto or extra_buffer",
             engine_error=(
-                "AssertionError: extra_buffer_lazy unsupported with spec."
+                "AssertionError: extra_buffer_lazy unsupported with DFLASH; "
+                "use --mamba-radix-cache-strategy extra_buffer."
+                if at_least(version, "0.5.17")
+                else "AssertionError: extra_buffer_lazy unsupported with spec."
                 if at_least(version, "0.5.14")
                 else "AssertionError: extra_buffer_lazy is not yet supported with speculative decoding. "
                 "Use --mamba-scheduler-strategy extra_buffer instead."

@@ -131,6 +131,7 @@ class Rule:
         bool  # pipeline stages of a model with state: each keeps KV and state of all layers, and charges it
     )
     largest_stage_only: bool  # pipeline stages: charge the largest share of linear layers, not all
+    skips_empty_stages: bool  # a pipeline stage without KV counts for as many tokens as one likes; else zero divides
     multimodal_reserve: bool
     state_dtype_default: Literal["float32", "config"]
     fp8_kv_of: tuple[str, ...]  # methods of quantized checkpoints whose wish for KV in fp8 is obeyed (dtype auto)

@@ -1,7 +1,7 @@
 """What the engine takes when nothing is said: prefill chunk, graph batches, and `mem_fraction_static`.
 
 In: card, configuration, model. Out: `Defaults`. Source: _handle_gpu_memory_settings of server_args.py of 0.5.6.post2,
-0.5.8, 0.5.12, 0.5.14, 0.5.15, 0.5.16 and 0.5.18, arg_groups/memory_hook.py of 0.5.20, 0.5.22 and 0.5.23. MiB
+0.5.8, 0.5.12 and 0.5.14 to 0.5.18, arg_groups/memory_hook.py of 0.5.20, 0.5.22 and 0.5.23. MiB
 throughout. The non-obvious thing: for multimodal models the fraction is scaled by the size of the vision tower, whose
 layer count SGLang looks up under a name that Qwen3.5 does not use, so that it takes 24.
 """
@@ -31,7 +31,7 @@ _MLA_PREFILL_GRAPHS_MIB = 1536
 _MLA_PREFILL_TOKENS = 2048
 _MLA_PREFILL_TOKENS_LATER = 8192  # from 0.5.23
 _LLAMA_2_TOKENS = 4096
-_DEEPEP_PREFILL_TOKENS = 2048  # from 0.5.18
+_DEEPEP_PREFILL_TOKENS = 2048  # from 0.5.17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ def _for_prefill_graphs(version: str, target: ModelSpec, args: Mapping[str, Any]
     found = 8.0 * len(sizes)
     if uses_mla(target) and at_least(version, "0.5.10"):
         found = _MLA_PREFILL_GRAPHS_MIB
-    if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.18"):
+    if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.17"):
         found += _MIB_PER_GIB
     return found
 
@@ -228,10 +228,10 @@ def _prefill(
             largest = min(largest, config.memory.max_total_tokens)
         if "llama-2" in config.model.lower() and at_least(version, "0.5.10"):
             largest = min(largest, _LLAMA_2_TOKENS)
-    clamps = at_least(version, "0.5.13") and not at_least(version, "0.5.18")
+    clamps = at_least(version, "0.5.13") and not at_least(version, "0.5.17")
     if clamps and config.memory.context_length is not None:
         largest = min(largest, config.memory.context_length)
-    if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.18"):
+    if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.17"):
         return in_eights(prefill_sizes(most if isinstance(most, int) else _DEEPEP_PREFILL_TOKENS))
     return prefill_sizes(largest)
 
@@ -240,9 +240,10 @@ def _has_images(version: str, target: ModelSpec, args: Mapping[str, Any]) -> boo
     """Whether the fraction is scaled for a vision tower that this server runs."""
     if not target.multimodal or (at_least(version, "0.5.10") and args.get("language_only")):
         return False
-    if not at_least(version, "0.5.18"):
+    if not at_least(version, "0.5.17"):
         return True
-    return not args.get("language_model_only") and args.get("disaggregation_mode") != "decode"
+    alone = args.get("language_model_only") and at_least(version, "0.5.18")
+    return not alone and args.get("disaggregation_mode") != "decode"
 
 
 def _numbers(value: Any) -> tuple[int, ...]:

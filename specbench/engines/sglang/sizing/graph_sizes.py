@@ -54,5 +54,5 @@ def prefill_sizes(largest: int) -> tuple[int, ...]:
 
 
 def in_eights(sizes: Sequence[int]) -> tuple[int, ...]:
-    """What prefill graphs with DeepEP make of the sizes, from 0.5.18."""
+    """What prefill graphs with DeepEP make of the sizes, from 0.5.17."""
     return tuple(sorted({-(-size // 8) * 8 for size in sizes}))

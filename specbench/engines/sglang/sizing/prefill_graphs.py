@@ -15,6 +15,7 @@ from ....configuration.config import ParallelSection
 from ....layers import LatentAttention
 from ....specs import ModelSpec
 from ....versions import at_least
+from ..families import is_sparse_latent
 
 #: Architecture -> versions [first, end) of those read whose compiled prefill graphs leave it out.
 _NOT_COMPILED: dict[str, tuple[str, str]] = {
@@ -40,7 +41,7 @@ _COMPILED_WITHOUT = (
     *("enable_deterministic_inference", "enable_symm_mem", "enable_eplb", "expert_distribution_recorder_mode"),
     *("debug_cuda_graph", "dllm_algorithm", "enable_dsa_prefill_context_parallel"),
 )
-_MOVES_BETWEEN_EXPERTS = ("none", "deepep", "megamoe", "flashinfer")  # moe_a2a_backend, from 0.5.18
+_MOVES_BETWEEN_EXPERTS = ("none", "deepep", "megamoe", "flashinfer")  # moe_a2a_backend, from 0.5.17
 
 
 def uses_mla(target: ModelSpec) -> bool:
@@ -93,19 +94,28 @@ def _compiles(
 
 def _breaks(version: str, args: Mapping[str, Any], parallel: ParallelSection, target: ModelSpec) -> bool:
     moves = args.get("moe_a2a_backend", "none")
-    if not at_least(version, "0.5.18") and (
+    if not at_least(version, "0.5.17") and (
         uses_mla(target) or args.get("lora_paths") or args.get("enable_lora") or moves != "none"
     ):
         return False
-    if not at_least(version, "0.5.18") and _shares_attention(parallel):
+    if not at_least(version, "0.5.17") and _shares_attention(parallel):
         return False
-    if at_least(version, "0.5.18") and (args.get("enable_two_batch_overlap") or moves not in _MOVES_BETWEEN_EXPERTS):
+    if _is_named_by_0_5_17(version, target):
+        return False
+    if at_least(version, "0.5.17") and (args.get("enable_two_batch_overlap") or moves not in _MOVES_BETWEEN_EXPERTS):
         return False
     if at_least(version, "0.5.20") and (parallel.pp_size > 1 or _has_kda(version, target)):
         return False
     if target.architecture == "DeepseekV4ForCausalLM" or _contexts(args) > 1:
         return False
     return not target.multimodal or _allows_images(version, target)
+
+
+def _is_named_by_0_5_17(version: str, target: ModelSpec) -> bool:
+    """Latent attention without an indexer, and Nemotron-H: of this release alone."""
+    if not at_least(version, "0.5.17") or at_least(version, "0.5.18"):
+        return False
+    return target.architecture.startswith("NemotronH") or (uses_mla(target) and not is_sparse_latent(target))
 
 
 def _allows_images(version: str, target: ModelSpec) -> bool:

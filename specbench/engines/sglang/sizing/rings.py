@@ -1,10 +1,10 @@
 """Rings of inputs that stand for the recurrent states of a verification. In: settings. Out: bytes per slot or request.
 
-With --enable-linear-replayssm-spec (0.5.18) the states of the verified tokens are not kept: what they would be computed
+With --enable-linear-replayssm-spec (0.5.17) the states of the verified tokens are not kept: what they would be computed
 from is, and folded into the state of a slot when tokens are accepted. So the speculative scratch has no recurrent part
 and the state's share goes into slots. The rings ride on every slot; those of Gated DeltaNet from 0.5.20 on the running
 requests. Source: configs/mamba_utils.py (replayssm_ring_bytes_per_req), mem_cache/kv_cache_configurator.py and
-memory_pool.py of 0.5.18, 0.5.20 and 0.5.23. Convolution windows are kept as ever.
+memory_pool.py of 0.5.17, 0.5.18, 0.5.20 and 0.5.23. Convolution windows are kept as ever.
 """
 
 from __future__ import annotations

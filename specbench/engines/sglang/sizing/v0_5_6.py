@@ -59,6 +59,7 @@ RULE = Rule(
     rings="none",
     stages_hold_all=True,
     largest_stage_only=False,
+    skips_empty_stages=False,
     multimodal_reserve=False,
     state_dtype_default="float32",
     fp8_kv_of=("modelopt_fp8", "modelopt_fp4", "modelopt_mixed"),  # mixed checkpoints load from 0.5.10 on
