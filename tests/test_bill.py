@@ -25,7 +25,14 @@ from specbench.records.writer import RecordWriter
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "tests" / "records"
+LIVE = ROOT / "tests" / "live" / "records"
 DURATIONS = yaml.safe_load((DATA / "durations.yaml").read_text())
+#: Ranks, the record of the start, that of the requests, and the tokens of each of these.
+CPU = [
+    (1, "dflash-capped-4", "dflash-4", 32),
+    (4, "tp4-dflash-from-memory", "tp4-dflash-from-memory", 16),
+    (8, "tp8-dflash-8", "tp8-dflash-8", 16),
+]
 #: Seconds from the process's start to the first use of the GPU, less the half second from there to load_begin.
 IMPORTS_S = {"cal_0512_dflash_r1": 50.3, "smoke_dflash_r4": 52.8}
 
@@ -46,6 +53,33 @@ def test_the_starts_are_those_of_the_records(row: dict[str, Any]) -> None:
     assert row["seconds"] == pytest.approx(record.status.ready_s + imports_s, abs=0.06)
     off = record.config.engine.args.get("disable-cuda-graph") is True
     assert row["cuda_graphs"] is not off
+
+
+@pytest.mark.parametrize(("ranks", "start", "record", "tokens"), CPU)
+def test_servers_on_the_cpu_are_those_of_the_records(ranks: int, start: str, record: str, tokens: int) -> None:
+    (row,) = [row for row in DURATIONS["cpu"] if row["ranks"] == ranks]
+    ready_s = RunRecord.open(LIVE / start).status.ready_s
+    assert ready_s is not None and row["start_s"] == pytest.approx(ready_s, abs=0.06)
+    found = RunRecord.open(LIVE / record)
+    heaviest = [
+        trace for trace in found.requests() if trace.step == f"conc{found.config.workload.concurrency[-1]}-in64"
+    ]
+    taken_s = sorted(trace.end_s for trace in heaviest if trace.end_s is not None and trace.output_tokens == tokens)
+    assert len(taken_s) == len(heaviest) in (4, 8)
+    assert row["token_s"] == pytest.approx(taken_s[len(taken_s) // 2] / tokens, abs=0.001)  # the one in the middle
+
+
+def test_a_server_on_the_cpu_is_not_billed_as_one_on_a_gpu() -> None:
+    """params/live.yaml: 16 tokens to warm up, 8 × 32 one by one, 2 × 32 four at a time: 336 × 0.191 s = 64.176 s."""
+    first = load_campaign(ROOT / "params" / "live.yaml").runs[0]
+    told = bill([first, first])
+    assert [cost.start_s for cost in told.costs] == [92.6, 92.6]  # the first one compiles no kernels
+    assert [cost.workload_s for cost in told.costs] == pytest.approx([64.176, 64.176])
+    assert (told.starts, told.gpu_s) == (2, 0.0)
+    assert told.notes == (
+        "how long a request takes on this CPU is not known: taken as that of a tiny model, 1 rank on two cores",
+        "how long a start takes on this CPU is not known: taken as that of a tiny model, 1 rank on two cores",
+    )
 
 
 def test_starts_that_are_estimated_rest_on_recorded_ones() -> None:

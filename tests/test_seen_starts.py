@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from specbench.campaign.bill import Clock, bill
+from specbench.campaign.seen_starts import SeenStarts
+from specbench.campaign.start_rows import kind_of
 from specbench.configuration.config import RunConfig
 from specbench.host import machine as host
 from specbench.host.gpu_use import GpuMemory, InUse
@@ -108,3 +110,17 @@ def test_a_start_of_this_call_is_the_first_though_it_was_expected(tmp_path: Path
     clock.expect(config(name="second"))
     clock.saw(record(tmp_path, "second", 46.0))
     assert clock.cost(config()).start_s == 46.0
+
+
+def test_starts_on_the_cpu_teach_of_as_many_ranks_and_compile_nothing() -> None:
+    """The live records of one rank, 86.598 and then 92.559 s: the newest counts; nothing of four ranks is known."""
+    live = ROOT / "tests" / "live" / "records"
+    records = [RunRecord.open(live / name) for name in ("dflash-4", "dflash-capped-4")]
+    newest = max(records, key=lambda record: record.status.started_unix_s or 0.0)
+    found = SeenStarts(here=frozenset)
+    found.read(records)
+    one = records[0].config
+    assert found.seconds(kind_of(one), False) == newest.status.ready_s
+    assert not found.compiles(one) and found.elsewhere(one) is None and found.seconds(kind_of(one), True) is None
+    four = RunRecord.open(live / "tp4-dflash-from-memory").config
+    assert not found.compiles(four) and found.seconds(kind_of(four), False) is None

@@ -10,7 +10,7 @@ number of running requests; a configuration that is predicted to be refused cost
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from ..records.record import RunRecord
 from ..running.recorded import as_recorded
 from ..running.subject import predicted
 from ..terms import Verdict
+from ..units import counted
 from .own_time import OwnTime
 from .seen_starts import SeenStarts
-from .start_rows import durations, in_words, kind_of, nearest
+from .start_rows import durations, in_words, kind_of, nearest, on_the_cpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +251,10 @@ class Clock:
         seen_s = self._starts.seconds(kind, cold)
         if seen_s is not None:
             return seen_s
+        if kind.on_cpu:
+            return float(_on_cpu("a start", config, notes)["start_s"])
         row = nearest(kind, cold)
-        wanted = in_words(*kind, cold)
+        wanted = in_words(kind.version, kind.gpus, kind.graphs, cold)
         found = in_words(row["version"], row["gpus"], row["cuda_graphs"], row["cold"])
         estimated = row in durations()["estimated"]
         if wanted != found or estimated:
@@ -281,12 +284,27 @@ def _workload_s(config: RunConfig, budget: MemoryBudget | None, notes: list[str]
     at_once = max(1, running.point) if running is not None else 1
     if running is None and not config.workload.load_only:
         notes.append("where running requests are not predicted, requests are taken to run one by one")
+    if on_cpu(config):
+        some = [] if config.workload.load_only else notes
+        return _requests_s(config, at_once, float(_on_cpu("a request", config, some)["token_s"]), 0.0)
     table = durations()["decode_s"]
     algorithm = speculative.canonical(config.speculative.algorithm)
     if algorithm not in table and not config.workload.load_only:
         notes.append(f"no recorded token times of {algorithm}: taken as DFLASH's")
     decode_s = float(table.get(algorithm, table["DFLASH"])["seconds"])
     prefill_s = 1.0 / float(durations()["prefill_tokens_per_s"]["tokens"])
+    return _requests_s(config, at_once, decode_s, prefill_s)
+
+
+def _on_cpu(what: str, config: RunConfig, notes: list[str]) -> Mapping[str, Any]:
+    """The recorded server on the CPU by which one there is estimated."""
+    row = on_the_cpu(kind_of(config).gpus)
+    ranks = counted(row["ranks"], "rank")
+    notes.append(f"how long {what} takes on this CPU is not known: taken as that of a tiny model, {ranks} on two cores")
+    return row
+
+
+def _requests_s(config: RunConfig, at_once: int, decode_s: float, prefill_s: float) -> float:
     total = 0.0
     for step in steps_of(config.workload):
         waves = math.ceil(step.requests / min(step.concurrency or step.requests, at_once))

@@ -49,7 +49,9 @@ class SeenStarts:
             warm = by_machine.setdefault(cards, set())
             self._learn(kind, record.status.ready_s or 0.0, first=kind.compiled not in warm)
             warm.add(kind.compiled)
-            if cards & here or on_cpu(record.config):
+            if kind.on_cpu:
+                continue
+            if cards & here:
                 self._warm.add(kind.compiled)
             elif cards and here:
                 self._elsewhere.setdefault(kind.compiled, "on another machine")
@@ -67,13 +69,13 @@ class SeenStarts:
     def expect(self, config: RunConfig) -> None:
         """A start that will have been made."""
         compiled = kind_of(config).compiled
-        if compiled not in self._warm:
+        if self.compiles(config):
             self._first[compiled] = config.name
             self._warm.add(compiled)
 
     def compiles(self, config: RunConfig) -> bool:
-        """Whether its kernels are still to be compiled here."""
-        return kind_of(config).compiled not in self._warm
+        """Whether its kernels are still to be compiled here. On the CPU there are none."""
+        return not on_cpu(config) and kind_of(config).compiled not in self._warm
 
     def elsewhere(self, config: RunConfig) -> str | None:
         """In a sentence, why kernels are to be compiled though runs of the folder did; None: none did."""
@@ -90,6 +92,9 @@ class SeenStarts:
 
     def _learn(self, kind: Kind, seconds: float, *, first: bool) -> None:
         """The first start on a machine compiled kernels when it took as long as those do: they may have been there."""
+        if kind.on_cpu:
+            self._seconds[kind, False] = seconds
+            return
         halfway = (nearest(kind, True)["seconds"] + nearest(kind, False)["seconds"]) / 2
         self._seconds[kind, first and seconds > halfway] = seconds
 

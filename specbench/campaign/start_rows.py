@@ -13,6 +13,7 @@ from ..configuration import yamltext
 from ..configuration.config import RunConfig
 from ..engines.sglang.given import server_args
 from ..paths import DATA
+from ..records.caveats import on_cpu
 from ..versions import at_least, version_key
 
 
@@ -20,8 +21,9 @@ class Kind(NamedTuple):
     """Starts of one kind take as long as one another, but for kernels that are to be compiled."""
 
     version: str
-    gpus: int
+    gpus: int  # on the CPU: ranks, which share it
     graphs: bool  # CUDA graphs are captured
+    on_cpu: bool = False  # no kernels are compiled
 
     @property
     def compiled(self) -> tuple[str, int]:
@@ -30,7 +32,10 @@ class Kind(NamedTuple):
 
 
 def kind_of(config: RunConfig) -> Kind:
-    return Kind(config.engine.version, config.gpu.count, server_args(config).get("disable_cuda_graph") is not True)
+    version, parallel = config.engine.version, config.parallel
+    if on_cpu(config):
+        return Kind(version, parallel.tp_size * parallel.pp_size, graphs=False, on_cpu=True)
+    return Kind(version, config.gpu.count, server_args(config).get("disable_cuda_graph") is not True)
 
 
 @functools.cache
@@ -41,7 +46,7 @@ def durations() -> Mapping[str, Any]:
 def nearest(kind: Kind, cold: bool) -> Mapping[str, Any]:
     """The start that is most like it: GPUs and compiled kernels matter most, then graphs, then the version. A recorded
     one before an estimated one that is as like."""
-    version, gpus, graphs = kind
+    version, gpus, graphs, _ = kind
     rows: Sequence[Mapping[str, Any]] = [*durations()["starts"], *durations()["estimated"]]
 
     def far(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -57,6 +62,11 @@ def nearest(kind: Kind, cold: bool) -> Mapping[str, Any]:
         )
 
     return min(rows, key=far)
+
+
+def on_the_cpu(ranks: int) -> Mapping[str, Any]:
+    """The recorded server on the CPU whose number of ranks is nearest; of two the larger."""
+    return min(durations()["cpu"], key=lambda row: (abs(row["ranks"] - ranks), -row["ranks"]))
 
 
 def in_words(version: str, gpus: int, graphs: bool, cold: bool) -> str:
