@@ -226,7 +226,7 @@ def test_memory_of_a_process_that_has_just_ended_is_the_servers(tmp_path: Path) 
         from specbench.lifecycle import supervisor
         log = Path("log")
         argv = [sys.executable, "-c", {engine!r}]
-        tree = supervisor.Tree({{"argv": argv, "env": dict(os.environ), "log": str(log)}})
+        tree = supervisor.Tree({{"argv": argv, "env": dict(os.environ), "log": str(log)}}, "a-mark")
         while not log.read_text().endswith("\\n"):
             time.sleep(0.01)
         child = int(log.read_text())
