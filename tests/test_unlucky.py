@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specbench.cli import _have_width
-from specbench.cli.options import make_room, write_text
+from specbench.cli.output import make_room, write_text
 from specbench.errors import ConfigError
 from specbench.paths import resolve, without_end
 from specbench.studies.opened import opened

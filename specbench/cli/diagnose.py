@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, StrictOption, make_room, write_text
+from .options import JsonOption, StrictOption
+from .output import make_room, print_json, write_text
 
 if TYPE_CHECKING:
     from ..diagnose.types import Diagnosis
@@ -121,11 +122,9 @@ def diagnose(
                 return
             write_text("--report", report_file, text)
         if json_output:
-            import json
-
             from ..diagnose.document import to_document
 
-            typer.echo(json.dumps(to_document(found), indent=2, ensure_ascii=False, allow_nan=False))
+            print_json(to_document(found))
         else:
             from rich.console import Console
 

@@ -12,7 +12,7 @@ from typing import TextIO
 from ..errors import ConfigError
 from ..paths import without_end
 from ..workbook.scratch import scratch
-from .options import make_room
+from .output import make_room
 
 
 @contextmanager

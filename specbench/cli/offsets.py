@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import JsonOption
+from .output import print_json
 
 if TYPE_CHECKING:
     from ..records.record import RunRecord
@@ -70,10 +71,8 @@ def offsets(
                 damaged.append((_run_name(place), str(error)))
     proposed, text, without = _rows(table, found, damaged)
     if json_output:
-        import json
-
         reasons = [{"record": name, "reason": reason} for name, reason in without]
-        typer.echo(json.dumps({"schema": 1, "rows": proposed, "without": reasons}, indent=2, ensure_ascii=False))
+        print_json({"schema": 1, "rows": proposed, "without": reasons})
     else:
         typer.echo(text, nl=False)
     if not proposed:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, SetOption, make_room, refuse_to_replace, write_text
+from .options import JsonOption, SetOption
+from .output import make_room, print_json, refuse_to_replace, write_text
 
 if TYPE_CHECKING:
     from ..configuration.config import RunConfig
@@ -110,11 +111,9 @@ def plan(
 
         write_page(html, config, wishes, gpus=gpus, keep=keep or [], draft=draft)
     if json_output:
-        import json
-
         from ..planning.document import to_document
 
-        typer.echo(json.dumps(to_document(answer), indent=2, ensure_ascii=False, allow_nan=False))
+        print_json(to_document(answer))
     else:
         from rich.console import Console
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import JsonOption, RunArgument, SetOption, StrictOption
+from .output import print_json
 
 if TYPE_CHECKING:
     from ..budget_types import MemoryBudget
@@ -50,8 +51,6 @@ def predict(
     remedies = _remedies(config, budget, wanted)
     warnings = of_workload(config, budget)
     if json_output:
-        import json
-
         from ..budget.to_json import to_document
         from ..diagnose.remedy_document import remedy_document
 
@@ -60,7 +59,7 @@ def predict(
             "remedies": [remedy_document(remedy) for remedy in remedies],
             "warnings": [*([] if budget.fault is None else [budget.fault]), *document["warnings"], *warnings],
         }
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         from rich.console import Console
         from rich.text import Text

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import JsonOption
+from .output import print_json
 
 
 def report(
@@ -28,10 +29,8 @@ def report(
     with Screen(root.name, quiet=json_output) as screen:
         index, problems = report_folder(root, screen.show)
     if json_output:
-        import json
-
         written = str(index) if index.is_file() else None
-        typer.echo(json.dumps({"schema": 1, "index": written, "problems": list(problems)}, indent=2))
+        print_json({"schema": 1, "index": written, "problems": list(problems)})
     else:
         for problem in problems:
             typer.echo(f"problem: {problem}", err=True)

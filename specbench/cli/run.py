@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import JsonOption, MachineOption, ParamsArgument, SetOption, StrictOption
+from .output import print_json
 
 if TYPE_CHECKING:
     from ..campaign.types import CampaignResult
@@ -129,7 +130,7 @@ def run(
     if dry_run:
         ahead = outlook(campaign, out, choices)
         if json_output:
-            _print_json(bill_text.document(campaign.name, ahead, price))
+            print_json(bill_text.document(campaign.name, ahead, price))
         else:
             bill_text.expectations(campaign.name, ahead, price)
         return
@@ -161,7 +162,7 @@ def run(
         json_output=json_output,
     )
     if json_output:
-        _print_json(document(result) | {"go_on": again if result.left else None})
+        print_json(document(result) | {"go_on": again if result.left else None})
     else:
         summary(result)
         bill_text.left(result.left, again, longer)
@@ -209,9 +210,3 @@ def _command(
     words += [] if price is None else ["--price-per-gpu-hour", f"{price:g}"]
     words += ["--strict"] * strict + ["--json"] * json_output
     return shlex.join(words)
-
-
-def _print_json(data: object) -> None:
-    import json
-
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
