@@ -427,16 +427,16 @@ def test_a_folder_of_records_names_the_first(tmp_path: Path) -> None:
         (
             "h200-tp2_dflash-8-full-card",
             ("TP1] Init torch distributed ends. elapsed=2.10",),
-            {"communication": "1.07 (TP0; TP1 not logged) ·", "free before loading": "138.21 ·"},
+            {"communication": "1.07 (TP0; TP1 not logged)", "free before loading": "138.21"},
         ),
         (
             "tp4_dflash_r8",
             ("Load weight begin. avail mem=137.99", "TP1] Memory pool end. avail mem=67.21"),
             {
                 "free after its pools": "78.40 to 78.64 67.21 to 67.45",
-                "communication": "1.06 (TP3) ·",
+                "communication": "1.06 (TP3)",
                 "to 1.30": "(TP1, TP2)",
-                "free before loading": "138.03 (TP0) ·",
+                "free before loading": "138.03 (TP0)",
                 "to 138.22": "(TP3)",
                 "TP1, TP2": "not logged",
                 "TP1 not": "logged",

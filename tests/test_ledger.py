@@ -397,6 +397,12 @@ def test_slack_and_what_is_left_are_said_beside_each_other() -> None:
         "slack, free when the last pool stood: 66.04 GiB; CUDA graphs and what else is not a pool leave 65.80 GiB of it"
     )
     assert ledger.slack_words in list(beside(ledger))
+    # More free at last than when the pools stood: graphs took 0.36 GiB, and 0.83 was given back (one rank of 4 alone).
+    (ledger,) = of_path(CASES.parent / "one_rank" / "0.5.16-tp4-nextn-8-full-card.log.gz").ledgers
+    assert ledger.slack_words == (
+        "slack, free when the last pool stood: 11.03 GiB; at last 11.50 GiB are free, more than that: what was given "
+        "back is more than CUDA graphs and what else is not a pool took"
+    )
     # It died before the draft had its pool: there is no slack, and the bar of what is left is not called so.
     refused = ledgers("0512_dflash_r8_exact")[0]
     assert refused.slack_words is None

@@ -85,9 +85,9 @@ def test_the_ledger_is_the_deciding_ranks_and_others_are_told_by_what_differs(se
     for everything in (False, True):
         text = printed(seen, everything=everything)
         assert text.count("where the card's memory of") == 1
-        assert "TP7: communication 1.06 instead of 1.32; left free 28.00 instead of 27.74" in text
-        assert "TP1 to TP4, TP6: communication 1.30 instead of 1.32; left free 27.76 instead of 27.74" in text
-    assert "free before loading 137.97 (TP5) · to 138.23 (TP7)" in " ".join(text.split())
+        assert "TP7: communication 1.06 GiB (TP5: 1.32); left free 28.00 GiB (TP5: 27.74)" in text
+        assert "TP1 to TP4, TP6: communication 1.30 GiB (TP5: 1.32); left free 27.76 GiB (TP5: 27.74)" in text
+    assert "free before loading 137.97 (TP5) to 138.23 (TP7)" in " ".join(text.split())
 
 
 def test_tables_of_a_page_have_a_row_for_what_is_equal(folder: Path) -> None:
@@ -189,7 +189,7 @@ def test_ranks_whose_lines_are_missing_are_not_logged(tmp_path: Path, folder: Pa
     log.write_text("\n".join(line for line in lines if "TP5] Load weight begin" not in line), encoding="utf-8")
     found = of_path(log)
     assert found.pools.deciding_rank is None
-    assert "free before loading 137.99 (TP1 to TP4, TP6) · to 138.23 (TP7)" in " ".join(
+    assert "free before loading 137.99 (TP1 to TP4, TP6) to 138.23 (TP7)" in " ".join(
         printed(found, everything=True).split()
     )
     assert "TP5 not logged" in printed(found, everything=True)

@@ -344,7 +344,7 @@ def test_what_communication_took_is_shown() -> None:
     last = max(place for place, line in enumerate(lines) if line[:1] == ["communication"])  # after the ledger
     assert "pools per rank, in GiB (2^30 B) or counts (recorded)" in " ".join(console.file.getvalue().split())
     assert "123 slots and 2,347,000 tokens are those of the server, not to be multiplied" in console.file.getvalue()
-    assert lines[last] == ["communication", "1.06", "(TP3)", "·"]
+    assert lines[last] == ["communication", "1.06", "(TP3)"]
     assert lines[last + 1] == ["to", "1.30", "(TP1,", "TP2)"]
 
 

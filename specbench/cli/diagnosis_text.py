@@ -209,7 +209,8 @@ def _serving(serving: Serving, origin: str) -> Text:
     if serving.throughput_max is not None:
         parts.append(f"at most {serving.throughput_max:,.0f} tokens/s")
     if serving.queued_max is not None:
-        parts.append(f"at most {counted(serving.queued_max, 'request')} queued")
+        queued = f"at most {counted(serving.queued_max, 'request')}" if serving.queued_max else "no request"
+        parts.append(f"{queued} queued")
     if serving.token_usage_max is not None:
         parts.append(f"KV pool at most {serving.token_usage_max:.0%} full")
     return Text("; ".join(parts) + ".\n")

@@ -97,10 +97,15 @@ class Ledger:
         left = self.of("left")
         if self.slack is None or left is None:
             return None
-        return (
-            f"slack, free when the last pool stood: {format_gib(self.slack.bytes)}; CUDA graphs and what else is not a "
-            f"pool leave {format_gib(left.bytes)} of it"
-        )
+        before, after = format_gib(self.slack.bytes), format_gib(left.bytes)
+        rest = "CUDA graphs and what else is not a pool"
+        if before == after:
+            then = "at last as much is free"
+        elif left.bytes > self.slack.bytes:  # something gave memory back meanwhile
+            then = f"at last {after} are free, more than that: what was given back is more than {rest} took"
+        else:
+            then = f"{rest} leave {after} of it"
+        return f"slack, free when the last pool stood: {before}; {then}"
 
     @property
     def rest(self) -> Entry:
