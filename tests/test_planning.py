@@ -21,9 +21,9 @@ from specbench.planning.reaching import certain, lacking
 from specbench.planning.screen import Frame, Need, changed, estimated_outside, figures, frame
 from specbench.planning.search import plan
 from specbench.planning.types import Answer, Size
-from specbench.planning.wished import asking, with_wishes
+from specbench.planning.wished import asking, one_request, with_wishes
 from specbench.planning.wishes import Wishes, of_mapping, parse
-from specbench.planning.words import cautions, headline
+from specbench.planning.words import cautions, headline, needs
 from specbench.units import GIB
 
 #: Qwen3.6-27B on one rank: 48 × (3,145,728 + 61,440) B a slot; a token of target and draft 21/16 of 65,536 B.
@@ -286,11 +286,24 @@ def test_with_slots_kept_a_ratio_goes_with_everything() -> None:
     assert (len(many), len(few)) == (2 * 2 * 2 * 3 * 2, 7)
 
 
+def test_what_the_pool_must_hold_without_a_context_is_said_in_tokens() -> None:
+    """story/tp1-4 states a context of 32,768; of the configuration that `plan --model` makes the longest request of the
+    workload counts: 1,024 in and 256 out."""
+    assert needs(answer("story/tp1-4", sizes=(1,))).startswith(
+        "the KV pool must hold one whole request of 32,768 tokens "
+    )
+    made, _ = from_scratch(model="Qwen/Qwen3.6-27B", gpu="h200")
+    assert one_request(made) == 1_280
+    assert one_request(made.replace({"workload.requests": 0, "workload.warmup": 0})) == 0  # nothing is sent
+
+
 def test_as_many_as_possible_says_what_more_would_run() -> None:
+    # 39,653 tokens likely for 10 requests
     text = headline(answer("story/tp1-4", sizes=(1,)))[1]
     assert text == (
-        "4 requests at once on 1 × RTX PRO 6000 (TP1): as the settings are. Up to 10 with max_running_requests 10, "
-        "max_mamba_cache_size 40, mem_fraction_static 0.88: it costs slack, KV tokens."
+        "4 requests at once on 1 × RTX PRO 6000 (TP1): as the settings are. Up to 10, of 3,965 KV tokens each if all "
+        "are as long, with max_running_requests 10, max_mamba_cache_size 40, mem_fraction_static 0.88: it costs slack, "
+        "KV tokens."
     )
 
 

@@ -37,7 +37,7 @@ def plan(
             "--keep",
             metavar="KIND",
             help="A kind of change that is not made (repeatable): slots, ratio, fraction, state_dtype, kv_dtype, "
-            "draft_tokens, strategy, radix.",
+            "draft_tokens, strategy, radix, graphs.",
         ),
     ] = None,
     model: Annotated[

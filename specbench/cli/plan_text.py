@@ -26,6 +26,7 @@ from ..planning.words import (
     prices,
     reached,
     rests_on,
+    tokens_each,
     why_plain_fails,
 )
 from ..units import counted, format_gib
@@ -136,9 +137,10 @@ def _plans(answer: Answer, size: Size) -> Iterator[Text]:
 def _figures(plan: Plan) -> str:
     limits, slack = plan.budget.limits, plan.budget.terms["slack"].bytes
     running, tokens = limits["running_requests"].value, limits["kv_tokens"].value
+    each = tokens_each(plan.budget)
     parts = [
         "" if running is None else counted(running.point, "request"),
-        "" if tokens is None else f"{tokens.point:,} KV tokens",
+        "" if tokens is None else f"{tokens.point:,} KV tokens{'' if each is None else f' ({each:,} each)'}",
         "" if slack is None else f"{format_gib(slack.point)} outside the pools",
     ]
     return ", ".join(filter(None, parts))

@@ -22,7 +22,7 @@ from .halving import largest_below
 from .reaching import certain
 from .screen import Figures, Frame, Need, Refused, changed, figures, roomy, unchecked
 from .types import Plan
-from .wished import asking
+from .wished import asking, one_request
 from .wishes import LEAST_SLACK_BYTES, Wishes
 
 
@@ -86,9 +86,7 @@ class Candidates:
         """Of one worker. Without a wish one whole request: less serves to the letter, and nobody in practice."""
         if self.wishes.kv_tokens is not None:
             return -(-self.wishes.kv_tokens // self.base.parallel.dp_size)
-        workload = self.base.workload
-        longest = 0 if workload.load_only else max(workload.input_tokens) + workload.output_tokens
-        return self.wishes.tokens(each, max(self.base.memory.context_length or 0, longest))
+        return self.wishes.tokens(each, one_request(self.base))
 
     def widest(self, each: int, *, dearest_first: bool = False) -> Iterator[tuple[Frame, tuple[Change, ...]]]:
         """Candidates that hold the most: slots as they are or exactly as needed, and the largest fractions that leave

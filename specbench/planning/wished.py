@@ -126,3 +126,11 @@ def asking(config: RunConfig, wishes: Wishes, each: int, tokens: int) -> tuple[C
         note = f"no bound of {bound:,} KV tokens"
         found.append(Change("context", {"memory.max_total_tokens": None}, note, "none"))
     return tuple(found)
+
+
+def one_request(config: RunConfig) -> int:
+    """Tokens of one whole request, where no context is wished: of the stated context, or the longest of the workload.
+    0: there is neither. The model's own context is no wish."""
+    workload = config.workload
+    longest = 0 if workload.load_only else max(workload.input_tokens) + workload.output_tokens
+    return max(config.memory.context_length or 0, longest)

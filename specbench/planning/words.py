@@ -18,6 +18,7 @@ from .changes import ASKED, COSTS, PRICES, Change
 from .screen import estimated_outside, per_worker
 from .types import MOST_REQUESTS, Answer, Certainty, Most, Plan, Size
 from .underlying import FRACTION, Underlying, underlying
+from .wished import one_request
 from .wishes import LEAST_SLACK_BYTES
 
 _SHORT: Mapping[FreeBasis, str] = {
@@ -169,7 +170,15 @@ def _and_more(answer: Answer, best: Plan) -> str:
     if most is None or plan is None or running is None or most.sure <= running.point:
         return ""
     more = most.sure * answer.given.parallel.dp_size
-    return f" Up to {more:,} with {setting(plan.changes)}: it costs {prices(plan)}."
+    tokens = tokens_each(plan.budget)
+    left = "" if tokens is None else f", of {tokens:,} KV tokens each if all are as long"
+    return f" Up to {more:,}{left}, with {setting(plan.changes)}: it costs {prices(plan)}."
+
+
+def tokens_each(budget: MemoryBudget) -> int | None:
+    """KV tokens of each request, when as many run as can and all are as long; None: not predicted, or it is one."""
+    running, tokens = budget.limits["running_requests"].value, budget.limits["kv_tokens"].value
+    return None if running is None or tokens is None or running.point < 2 else tokens.point // running.point
 
 
 def _how(answer: Answer, best: Plan) -> str:
@@ -271,7 +280,9 @@ def needs(answer: Answer) -> str:
     elif wishes.context is not None:
         found.append(f"the KV pool must hold {wishes.context:,} tokens for each request")
     else:
-        found.append("the KV pool must hold one whole request (context is not wished, so no more)")
+        whole = one_request(answer.given)
+        what = f"one whole request of {whole:,} tokens" if whole else "any number of tokens"
+        found.append(f"the KV pool must hold {what} (no context is wished: --want context=TOKENS, of each)")
     if wishes.slack_bytes is None:
         least = format_gib(LEAST_SLACK_BYTES)
         found.append(f"outside the pools what graphs and a full prefill are estimated to take, at least {least}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 from ..planning.commands import difference, shell_line
@@ -22,6 +23,7 @@ from ..planning.words import (
     reached,
     rests_on,
     setting,
+    tokens_each,
     why_plain_fails,
 )
 from ..units import format_gib
@@ -139,7 +141,7 @@ def plan_alternatives(answer: Answer) -> Shown:
                     Cell(text=_change(plan), code=True, wide=True),
                     _certain(plan),
                     interval_cell(limits["running_requests"].value, "count"),
-                    interval_cell(limits["kv_tokens"].value, "count"),
+                    replace(interval_cell(limits["kv_tokens"].value, "count"), below=_each(plan)),
                     "not predicted" if slack is None else format_gib(slack.point),
                     Cell(text=prices(plan), wide=True),
                 ]
@@ -171,6 +173,11 @@ def _none(answer: Answer, size: Size) -> Cell:
 
 def _change(plan: Plan) -> str:
     return flags(plan, whole=False) or _ONLY_ASKED
+
+
+def _each(plan: Plan) -> str | None:
+    each = tokens_each(plan.budget)
+    return None if each is None else f"{each:,} each"
 
 
 def _certain(plan: Plan) -> Cell:
