@@ -47,7 +47,7 @@ def run(version: str, algorithm: str, length: float | None, **env: str) -> RunCo
         ("EAGLE", "0.5.23", True),
         ("DFLASH", "0.5.12", False),
         ("DFLASH", "0.5.16", False),
-        ("DFLASH", "0.5.20", True),
+        ("DFLASH", "0.5.17", True),
         ("dflash", "0.5.23", True),
         ("DSPARK", "0.5.16", True),
         ("NGRAM", "0.5.12", False),
@@ -90,7 +90,7 @@ def test_variables_of_the_user_count_as_simulated(env: dict[str, str], found: di
 @pytest.mark.parametrize(
     ("version", "algorithm", "length", "reason"),
     [
-        ("0.5.16", "DFLASH", 6.3, "sglang 0.5.16 does not simulate the acceptance of DFLASH, 0.5.20 does"),
+        ("0.5.16", "DFLASH", 6.3, "sglang 0.5.16 does not simulate the acceptance of DFLASH, 0.5.17 does"),
         ("0.5.12", "none", 2.0, "without speculation nothing is drafted"),
         ("0.5.16", "NEXTN", 4.5, "a step of 4 tokens cannot yield more than 4, bonus token included"),
     ],

@@ -289,8 +289,15 @@ def test_dflash_with_dp_attention_is_allowed_from_0_5_23() -> None:
     )
     assert only(run("0.5.22", DFLASH, parallel=parallel, engine=head)) == (
         "parallel.enable_dp_attention",
-        "ValueError: Currently DFLASH speculative decoding does not support dp attention.",
+        "ValueError: Currently DFLASH speculative decoding does not support dp attention on non-NPU devices.",
     )
+
+
+@pytest.mark.parametrize("version", ["0.5.19", "0.5.23"])
+def test_minicpm_has_no_attention_dp(version: str) -> None:
+    parallel = {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}
+    found = check(run(version, parallel=parallel).replace({"model": "openbmb/MiniCPM-SALA"}))
+    assert [refusal.engine_error for refusal in found] == ["ValueError: MiniCPM does not support DP attention"]
 
 
 def test_dflash_without_a_draft() -> None:
@@ -420,8 +427,10 @@ def test_nothing_drafts_over_pipeline_stages(version: str, speculative: dict[str
     assert only(run(version, speculative, parallel=STAGES)) == ("parallel.pp_size", f"AssertionError: {said}")
 
 
-def test_a_variable_allows_eagle_over_stages_from_0_5_22() -> None:
-    assert check(run("0.5.23", NEXTN, parallel=STAGES, engine={"env": {"SGLANG_ENABLE_PP_SPEC": "1"}})) == []
+def test_a_variable_allows_eagle_over_stages_from_0_5_21() -> None:
+    allowed = {"env": {"SGLANG_ENABLE_PP_SPEC": "1"}}
+    assert check(run("0.5.21", NEXTN, parallel=STAGES, engine=allowed)) == []
+    assert only(run("0.5.20", NEXTN, parallel=STAGES, engine=allowed))[0] == "parallel.pp_size"
 
 
 @pytest.mark.parametrize(

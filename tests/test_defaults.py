@@ -103,6 +103,7 @@ def test_prefill_graphs_with_deepep_come_in_eights() -> None:
     [
         ("0.5.12", "rtx-4090", 1, 2048, 24),  # below 35 GiB
         ("0.5.12", "rtx-5090", 4, 2048, 80),
+        ("0.5.19", "rtx-4090", 2, 2048, 24),
         ("0.5.20", "rtx-4090", 2, 4096, 48),
         ("0.5.23", "rtx-5090", 4, 4096, 160),
         ("0.5.16", "l40s", 1, 4096, 32),  # below 60
@@ -164,7 +165,8 @@ DP = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
         ("0.5.16", {"parallel": DP}, BASE + 384 + 1024 + 3072 + 1536),
         ("0.5.17", {"parallel": DP}, BASE + 384 + 1024 + 3072 + 1536 + PREFILL),
         ("0.5.16", {"parallel": {"pp_size": 2}}, BASE + 128 + 512 + PREFILL),
-        ("0.5.20", {"parallel": {"pp_size": 2}}, BASE + 128 + 512),
+        ("0.5.18", {"parallel": {"pp_size": 2}}, BASE + 128 + 512 + PREFILL),
+        ("0.5.19", {"parallel": {"pp_size": 2}}, BASE + 128 + 512),
         ("0.5.15", {"args": {"disaggregation-mode": "decode"}}, 512 + 1.5 * 2048 + 128 + 512),
         (
             "0.5.16",  # 512 × 16 tokens of a step
@@ -186,7 +188,7 @@ DP = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
         ("0.5.13", {"speculative": NEXTN}, BASE + 512 + PREFILL + 4096),
         ("0.5.14", {"speculative": NEXTN}, BASE + 512 + PREFILL),
         ("0.5.23", {"memory": {"max_running_requests": 4}}, BASE + 8 + PREFILL),
-        ("0.5.20", {"memory": {"max_running_requests": 4}}, BASE + 512 + PREFILL),
+        ("0.5.21", {"memory": {"max_running_requests": 4}}, BASE + 512 + PREFILL),
     ],
 )
 def test_terms_of_the_default_fraction(version: str, more: dict[str, Any], reserved: float) -> None:

@@ -363,7 +363,7 @@ def test_the_side_state_is_allocated_and_not_charged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kept", "page"), [("0.5.20", 11 * (1024 + 132), 64), ("0.5.22", 11 * 1057, 256), ("0.5.23", 11627, 256)]
+    ("version", "kept", "page"), [("0.5.21", 11 * (1024 + 132), 64), ("0.5.22", 11 * 1057, 256), ("0.5.23", 11627, 256)]
 )
 def test_pooled_index_keys_from_0_5_22(version: str, kept: int, page: int) -> None:
     found = cell(GLM_FLASH, version)
@@ -461,8 +461,8 @@ def test_the_head_of_the_target_is_charged(name: str, version: str, draft: int) 
 
 
 def test_a_scaled_cell_rounds_as_its_version_does() -> None:
-    """Up to 0.5.20 int(c × (1 + d / n)): 70,272 × 1.0163934 is a fraction short of 71,424."""
-    assert cell(V3, "0.5.20", speculative=NEXTN).charged_bytes == int(70272 * (1 + 1 / 61))
+    """Up to 0.5.21 int(c × (1 + d / n)): 70,272 × 1.0163934 is a fraction short of 71,424."""
+    assert cell(V3, "0.5.21", speculative=NEXTN).charged_bytes == int(70272 * (1 + 1 / 61))
     assert cell(V3, "0.5.22", speculative=NEXTN).charged_bytes == 71424
 
 
@@ -475,8 +475,8 @@ def test_a_scaled_cell_rounds_as_its_version_does() -> None:
         (RING, "0.5.14", "extra_buffer", 5),
         (KIMI, "0.5.15", "no_buffer", 3),  # not on the list of 0.5.14 and 0.5.15
         (KIMI, "0.5.16", "extra_buffer", 5),
-        (LING_TINY, "0.5.20", "extra_buffer", 5),
-        (SALA, "0.5.20", None, 1),  # the engine turns the prefix cache off
+        (LING_TINY, "0.5.19", "extra_buffer", 5),
+        (SALA, "0.5.19", None, 1),  # the engine turns the prefix cache off
     ],
 )
 def test_auto_depends_on_the_architecture(name: str, version: str, strategy: str | None, slots: int) -> None:
@@ -516,8 +516,8 @@ def test_without_extra_buffers_a_page_is_one_token() -> None:
 @pytest.mark.parametrize(
     ("name", "version", "first"),
     [
-        (LING_TINY, "0.5.18", "0.5.20"),
-        (SALA, "0.5.16", "0.5.20"),
+        (LING_TINY, "0.5.18", "0.5.19"),
+        (SALA, "0.5.16", "0.5.19"),
         (GLM5, "0.5.8", "0.5.10"),
         (KIMI, "0.5.6.post2", None),
     ],

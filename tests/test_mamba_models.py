@@ -316,7 +316,7 @@ EXTRA = {"memory": {"mamba_radix_cache_strategy": "extra_buffer"}}
                 "might not be an attention layer"
             ),
         ),
-        (NANO, "0.5.20", TRITON, None),
+        (NANO, "0.5.19", TRITON, None),
         (
             *(LFM2, "0.5.23", TRITON),
             (
@@ -385,7 +385,7 @@ def test_nothing_settles_the_strategy_of_lfm2_moe(version: str) -> None:
             ),
         ),
         (
-            *(NANO, "0.5.20", {"speculative": {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}}),
+            *(NANO, "0.5.19", {"speculative": {"algorithm": "DFLASH", "draft_model_path": "z-lab/Qwen3.6-27B-DFlash"}}),
             None,
         ),
         (

@@ -600,8 +600,8 @@ def fp8_kv(model: str, version: str, dtype: str) -> tuple[int, bool]:
         ("modelopt", "0.5.23", "auto", (32768, True)),
         ("modelopt", "0.5.23", "bfloat16", (65536, False)),
         ("modelopt", "0.5.23", "fp8_e4m3", (32768, False)),
-        ("compressed-tensors", "0.5.18", "auto", (65536, True)),  # obeyed from 0.5.20 on
-        ("compressed-tensors", "0.5.20", "auto", (32768, True)),
+        ("compressed-tensors", "0.5.18", "auto", (65536, True)),  # obeyed from 0.5.19 on
+        ("compressed-tensors", "0.5.19", "auto", (32768, True)),
         ("compressed-tensors, dynamic", "0.5.20", "auto", (65536, False)),
         ("fp8", "0.5.16", "auto", (65536, True)),  # obeyed from 0.5.18 on
         ("fp8", "0.5.18", "auto", (32768, True)),

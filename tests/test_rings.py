@@ -50,9 +50,9 @@ def config(model: str, version: str, speculative: dict[str, Any], args: dict[str
         (QWEN, "0.5.23", NEXTN, FLAG, Rings(slot_bytes=0, row_bytes=25_313_280)),
         (QWEN, "0.5.16", NEXTN, FLAG, None),  # another flag then
         (QWEN, "0.5.23", NEXTN, {}, None),
-        (LING, "0.5.20", NEXTN, FLAG, None),  # its KDA layers from 0.5.22 on
+        (LING, "0.5.20", NEXTN, FLAG, None),  # its KDA layers from 0.5.21 on
         # 35 layers of 32 heads
-        (LING, "0.5.22", NEXTN, FLAG, Rings(slot_bytes=27_596_800, row_bytes=0)),
+        (LING, "0.5.21", NEXTN, FLAG, Rings(slot_bytes=27_596_800, row_bytes=0)),
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "0.5.23", NEXTN, FLAG, None),
     ],
 )

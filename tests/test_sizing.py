@@ -138,7 +138,7 @@ def test_era_two_with_the_draft_first(version: str) -> None:
     assert figures(table(version, 1, 0.75, 0.9, 8)) == (12, 125_118, 2)
 
 
-@pytest.mark.parametrize("version", ["0.5.18", "0.5.20", "0.5.22", "0.5.23"])
+@pytest.mark.parametrize("version", ["0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23"])
 def test_era_three(version: str) -> None:
     assert figures(table(version, 1, 0.85, 0.9, 4)) == (16, 175_520, 3)
 
@@ -583,7 +583,7 @@ def test_the_image_reserve_and_its_variable() -> None:
         ("0.5.15.post1", "0.5.15"),
         ("0.5.17", "0.5.17"),
         ("0.5.16.post1", "0.5.16"),
-        ("0.5.21", "0.5.20"),
+        ("0.5.21", "0.5.21"),
         ("0.6.0", "0.5.23"),
     ],
 )

@@ -62,6 +62,7 @@ class Runner(module.ModelRunner):
     def init_torch_distributed(self) -> float:
         self.pp_group = self.question["pipeline"]
         self.tp_group = self.attention_tp_group = groups.Group(self.question["tp"])
+        self.pp_size = self.question["pp"]  # which 0.5.21 sets here
         CARD.free_bytes = self.question["pre_bytes"]
         world = self.question["tp"] * self.question["pp"]
         self.pre_model_load_memory = get_available_gpu_memory("cuda", 0, distributed=world > 1)

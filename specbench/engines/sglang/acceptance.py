@@ -2,7 +2,7 @@
 
 In: a configuration and an environment. Out: the variables that ask for it, and whether a version and algorithm look at
 them. Sources: spec_utils.py, eagle_info.py (0.5.12), eagle_utils.py and ngram_worker.py (from 0.5.14),
-dspark_worker_v2.py (from 0.5.16), dflash_worker_v2.py (0.5.20, 0.5.23; not yet in 0.5.16). The non-obvious thing: where
+dspark_worker_v2.py (from 0.5.16), dflash_worker_v2.py (from 0.5.17). The non-obvious thing: where
 it is not looked at nothing is said, so that a real acceptance would pass for the wished one.
 """
 
@@ -27,7 +27,7 @@ HONOURED_SINCE: Mapping[str, str] = {
     "STANDALONE": "0.5.6",
     "NGRAM": "0.5.14",
     "DSPARK": "0.5.16",
-    "DFLASH": "0.5.20",
+    "DFLASH": "0.5.17",
 }
 #: Of an engine, a fork or a patch: whoever names a variable so replaces acceptance.
 _NAMES = ("SIMULATE_ACC", "SIM_ACC")

@@ -34,16 +34,8 @@ _EXTRA_BUFFERS_SINCE: dict[str, str] = {
     ),
     "KimiLinearForCausalLM": "0.5.16",
     "KimiK3ForConditionalGeneration": "0.5.17",
-    **dict.fromkeys(
-        (
-            "Qwen3_5MoeForCausalLM",
-            "Qwen3_5ForCausalLM",
-            "Qwen4ExpForConditionalGeneration",
-            "BailingMoeV3ForCausalLM",
-            "Glm5NextForConditionalGeneration",
-        ),
-        "0.5.20",
-    ),
+    **dict.fromkeys(("Qwen3_5MoeForCausalLM", "Qwen3_5ForCausalLM", "BailingMoeV3ForCausalLM"), "0.5.19"),
+    **dict.fromkeys(("Qwen4ExpForConditionalGeneration", "Glm5NextForConditionalGeneration"), "0.5.20"),
 }
 
 #: Architecture -> first version that settles strategy and overlap for its state; before, nothing looks at them.
@@ -62,7 +54,7 @@ _OWN_DRAFT_PATH_SINCE: dict[str, str] = {
 _NO_RADIX_CACHE: dict[str, tuple[str, str | None]] = {
     "KimiLinearForCausalLM": ("0.5.6", "0.5.14"),
     "BailingMoeV2_5ForCausalLM": ("0.5.10", "0.5.13"),
-    "MiniCPMSALAForCausalLM": ("0.5.20", None),
+    "MiniCPMSALAForCausalLM": ("0.5.19", None),
 }
 
 #: Architecture -> (last version without it, first version with it), of those that were read.
@@ -74,15 +66,11 @@ _SERVED_SINCE: dict[str, tuple[str, str]] = {
         ("0.5.8", "0.5.10"),
     ),
     "KimiK3ForConditionalGeneration": ("0.5.16", "0.5.17"),
-    "GigaChat35ForCausalLM": ("0.5.20", "0.5.22"),
+    "GigaChat35ForCausalLM": ("0.5.20", "0.5.21"),
+    **dict.fromkeys(("BailingMoeV3ForCausalLM", "MiniCPMSALAForCausalLM"), ("0.5.18", "0.5.19")),
     **dict.fromkeys(
-        (
-            "Glm5NextForConditionalGeneration",
-            "BailingMoeV3ForCausalLM",
-            "MiniCPMSALAForCausalLM",
-            "Qwen4ExpForConditionalGeneration",
-        ),
-        ("0.5.18", "0.5.20"),
+        ("Glm5NextForConditionalGeneration", "Qwen4ExpForConditionalGeneration"),
+        ("0.5.19", "0.5.20"),
     ),
 }
 
@@ -120,7 +108,7 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
 #: Architecture -> versions from and until which --attention-backend triton does not work, and whether an assertion says
 #: so. Without one the server dies as the backend reads layer 0, which has no KV (layers/attention/triton_backend.py).
 _NO_TRITON_ATTENTION: dict[str, tuple[tuple[str, str | None, bool], ...]] = {
-    "NemotronHForCausalLM": (("0.5.8", "0.5.20", True),),
+    "NemotronHForCausalLM": (("0.5.8", "0.5.19", True),),
     "Lfm2ForCausalLM": (("0.5.10", None, True),),
     "Lfm2MoeForCausalLM": (("0.5.10", "0.5.17", False), ("0.5.17", None, True)),
     "GraniteMoeHybridForCausalLM": (("0.5.10", "0.5.18", False),),
@@ -129,21 +117,21 @@ _NO_TRITON_ATTENTION: dict[str, tuple[tuple[str, str | None, bool], ...]] = {
 #: Architecture -> first version in which it hands over its embedding and head (EAGLE, NEXTN), hidden states of its
 #: layers to an EAGLE3 draft, and to a DFLASH or DSPARK draft; None: in none up to 0.5.23.
 _FEEDS_DRAFTS: dict[str, tuple[str | None, str | None, str | None]] = {
-    "NemotronHForCausalLM": ("0.5.6", None, "0.5.20"),
+    "NemotronHForCausalLM": ("0.5.6", None, "0.5.19"),
     "FalconH1ForCausalLM": ("0.5.6", None, None),
     "GraniteMoeHybridForCausalLM": (None, None, None),
-    "Lfm2ForCausalLM": (None, None, "0.5.20"),
-    "Lfm2MoeForCausalLM": (None, None, "0.5.20"),
+    "Lfm2ForCausalLM": (None, None, "0.5.19"),
+    "Lfm2MoeForCausalLM": (None, None, "0.5.19"),
     "JetNemotronForCausalLM": (None, None, None),
     "KimiLinearForCausalLM": (None, None, "0.5.17"),
     "KimiK3ForConditionalGeneration": (None, None, "0.5.17"),
     "BailingMoeV2_5ForCausalLM": ("0.5.10", None, None),
-    "BailingMoeV3ForCausalLM": ("0.5.20", None, "0.5.20"),
+    "BailingMoeV3ForCausalLM": ("0.5.19", None, "0.5.19"),
     "MiniCPMSALAForCausalLM": (None, None, None),
-    "GigaChat35ForCausalLM": ("0.5.22", None, None),
+    "GigaChat35ForCausalLM": ("0.5.21", None, None),
 }
 
-#: Architectures whose KDA layers may keep rings of inputs from 0.5.17 on; all from 0.5.22.
+#: Architectures whose KDA layers may keep rings of inputs from 0.5.17 on; all from 0.5.21.
 _RINGS_FIRST = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 
 _PAGE = 64  # tokens of a page that sparse attention works in
@@ -254,7 +242,7 @@ def keeps_rings(target: ModelSpec, rule: Rule, version: str) -> bool:
     kinds = {type(layer) for layer in target.state_layers}
     if rule.rings == "none" or kinds not in ({GatedDeltaNet}, {KimiDelta}):
         return False
-    return kinds == {GatedDeltaNet} or at_least(version, "0.5.22") or target.architecture in _RINGS_FIRST
+    return kinds == {GatedDeltaNet} or at_least(version, "0.5.21") or target.architecture in _RINGS_FIRST
 
 
 def not_served(architecture: str, version: str) -> str | None:

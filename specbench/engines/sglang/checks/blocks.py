@@ -1,6 +1,6 @@
 """Block drafts (DFLASH, DSPARK, and DDTREE of a fork): what they need, and what they do not run with.
 
-Texts of SGLang 0.5.12, 0.5.16, 0.5.18, 0.5.20 and 0.5.23 (server_args.py, arg_groups/speculative_hook.py).
+Texts of SGLang 0.5.12 and 0.5.16 to 0.5.23 (server_args.py, arg_groups/speculative_hook.py).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def refusals(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
 def _ranks(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
     parallel, spelled = config.parallel, _SPELLED[name]
     shared_head = bool(server_args(config).get("enable_dp_lm_head", False))
+    other = " on non-NPU devices" if at_least(version, "0.5.20") else ""
     needs_head = name == "DSPARK" or (name == "DFLASH" and at_least(version, "0.5.23"))
     if parallel.attention_dp > 1 and not needs_head:
         yield Refusal(
@@ -40,7 +41,7 @@ def _ranks(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
             value=True,
             reason=f"{name} does not run with data-parallel attention",
             allowed="false",
-            engine_error=f"ValueError: Currently {spelled} speculative decoding does not support dp attention.",
+            engine_error=f"ValueError: Currently {spelled} speculative decoding does not support dp attention{other}.",
         )
     elif parallel.attention_dp > 1 and not shared_head:
         yield Refusal(
@@ -51,7 +52,7 @@ def _ranks(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
             engine_error=f"ValueError: {spelled} with dp attention requires --enable-dp-lm-head.",
         )
     if parallel.pp_size != 1:
-        pd = name == "DSPARK" and at_least(version, "0.5.22")
+        pd = name == "DSPARK" and at_least(version, "0.5.21")
         yield Refusal(
             key="parallel.pp_size",
             value=parallel.pp_size,

@@ -25,9 +25,22 @@ def refusals(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Ref
             allowed=f"{first} or later",
         )
         return
+    yield from _attention_dp(config, target.architecture)
     yield from _unnamed_quantization(version, target)
     yield from _attention(config, version, target.architecture)
     yield from _extra_buffer(config, version, target.architecture)
+
+
+def _attention_dp(config: RunConfig, architecture: str) -> Iterator[Refusal]:
+    """MiniCPM-SALA has never run with it (arg_groups/model_overrides/minicpm.py of 0.5.19 to 0.5.23)."""
+    if architecture == "MiniCPMSALAForCausalLM" and config.parallel.attention_dp > 1:
+        yield Refusal(
+            key="parallel.enable_dp_attention",
+            value=True,
+            reason="MiniCPM does not run with data-parallel attention",
+            allowed="false",
+            engine_error="ValueError: MiniCPM does not support DP attention",
+        )
 
 
 def _unnamed_quantization(version: str, target: ModelSpec) -> Iterator[Refusal]:

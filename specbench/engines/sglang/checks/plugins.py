@@ -57,7 +57,7 @@ def refusals(config: RunConfig, version: str) -> Iterator[Refusal]:
     if config.parallel.pp_size > 1:
         said = (
             "Pipeline parallelism currently only supports EAGLE (non-multi-layer) speculative decoding"
-            if at_least(version, "0.5.22")
+            if at_least(version, "0.5.21")
             else "Pipeline parallelism is not compatible with overlap schedule, speculative decoding"
         )
         yield Refusal(

@@ -71,12 +71,12 @@ def contradictions(config: RunConfig) -> Iterator[Refusal]:
 
 
 def _stages(config: RunConfig, version: str, name: str) -> Iterator[Refusal]:
-    """Pipeline stages: nothing drafts with them, but from 0.5.22 the EAGLE family, where a variable allows it."""
+    """Pipeline stages: nothing drafts with them, but from 0.5.21 the EAGLE family, where a variable allows it."""
     eagle = name in ("EAGLE", "NEXTN")
     allowed = switched_on(config.engine.env, "SGLANG_ENABLE_PP_SPEC")
-    if at_least(version, "0.5.22") and eagle and allowed:
+    if at_least(version, "0.5.21") and eagle and allowed:
         return
-    if not at_least(version, "0.5.22"):
+    if not at_least(version, "0.5.21"):
         more = "" if at_least(version, "0.5.11") else ", mixed chunked prefill."
         said = f"Pipeline parallelism is not compatible with overlap schedule, speculative decoding{more}"
     elif eagle:

@@ -77,10 +77,10 @@ def _pages_of_one(page: int | None) -> Refusal:
 
 
 def of_plain(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Refusal]:
-    """Models without state: before 0.5.22 nothing looks at the strategy, and nothing follows from it."""
+    """Models without state: before 0.5.21 nothing looks at the strategy, and nothing follows from it."""
     asked = config.memory.mamba_radix_cache_strategy
     buffered = asked.startswith("extra_buffer") and not config.memory.disable_radix_cache
-    if buffered and at_least(version, "0.5.22"):
+    if buffered and at_least(version, "0.5.21"):
         yield Refusal(
             key="memory.mamba_radix_cache_strategy",
             value=asked,

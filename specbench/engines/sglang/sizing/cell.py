@@ -145,7 +145,7 @@ def _counted(rule: Rule, stages: Sequence[Sequence[Layer]], *, windows: bool) ->
     """
     found = [[part for part in parts(stage) if isinstance(part, KvLayer)] for stage in stages]
     split = windows and any(layer.window is not None for stage in found for layer in stage)
-    if not split or at_least(rule.version, "0.5.22"):
+    if not split or at_least(rule.version, "0.5.21"):
         return found
     return [[*stage, *after[:1]] for stage, after in zip(found, [*found[1:], []], strict=True)]
 

@@ -1,7 +1,7 @@
 """What the engine takes when nothing is said: prefill chunk, graph batches, and `mem_fraction_static`.
 
 In: card, configuration, model. Out: `Defaults`. Source: _handle_gpu_memory_settings of server_args.py of 0.5.6.post2,
-0.5.8, 0.5.12 and 0.5.14 to 0.5.18, arg_groups/memory_hook.py of 0.5.20, 0.5.22 and 0.5.23. MiB
+0.5.8, 0.5.12 and 0.5.14 to 0.5.18, arg_groups/memory_hook.py of 0.5.19 to 0.5.23. MiB
 throughout. The non-obvious thing: for multimodal models the fraction is scaled by the size of the vision tower, whose
 layer count SGLang looks up under a name that Qwen3.5 does not use, so that it takes 24.
 """

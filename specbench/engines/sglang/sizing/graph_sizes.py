@@ -1,6 +1,6 @@
 """Batches and token counts for which CUDA graphs are captured. In: the largest one. Out: the sizes, ascending.
 
-Sources: _generate_cuda_graph_batch_sizes of server_args.py (up to 0.5.18), arg_groups/cuda_graph_hook.py (from 0.5.20);
+Sources: _generate_cuda_graph_batch_sizes of server_args.py (up to 0.5.18), arg_groups/cuda_graph_hook.py (from 0.5.19);
 get_batch_sizes_to_capture of cuda_graph_runner.py (up to 0.5.13) and runner/base_cuda_graph_runner.py. The non-obvious
 thing: what is configured is not what is captured. The runner leaves out what is larger than the requests that the
 server resolved, and adds that number.

@@ -3,7 +3,7 @@
 Opt-in up to 0.5.8; then on unless something on a list is in the way. The list was long while torch.compile made the
 graphs (0.5.10 to 0.5.14), and other from 0.5.15 on, where they are broken at what cannot be captured. Sources:
 _handle_piecewise_cuda_graph of server_args.py of 0.5.10, 0.5.12 and 0.5.13, _apply_cuda_graph_compatibility of 0.5.14
-to 0.5.18, arg_groups/cuda_graph_hook.py of 0.5.20 to 0.5.23; lists of architectures: configs/model_config.py.
+to 0.5.18, arg_groups/cuda_graph_hook.py of 0.5.19 to 0.5.23; lists of architectures: configs/model_config.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _MULTIMODAL_SINCE: dict[str, str] = {
     **dict.fromkeys(("KimiK25ForConditionalGeneration", "MiniMaxM3SparseForConditionalGeneration"), "0.5.16"),
     **dict.fromkeys(("KimiK3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration"), "0.5.18"),
     "InternS2MobiusForConditionalGeneration": "0.5.18",
-    **dict.fromkeys(("Glm5NextForConditionalGeneration", "PaddleOCRVLForConditionalGeneration"), "0.5.20"),
+    "PaddleOCRVLForConditionalGeneration": "0.5.19",
+    "Glm5NextForConditionalGeneration": "0.5.20",
     "Qwen4ExpForConditionalGeneration": "0.5.22",
 }
 #: Flags that torch.compile's graphs do not go with.
@@ -104,7 +105,9 @@ def _breaks(version: str, args: Mapping[str, Any], parallel: ParallelSection, ta
         return False
     if at_least(version, "0.5.17") and (args.get("enable_two_batch_overlap") or moves not in _MOVES_BETWEEN_EXPERTS):
         return False
-    if at_least(version, "0.5.20") and (parallel.pp_size > 1 or _has_kda(version, target)):
+    if at_least(version, "0.5.19") and parallel.pp_size > 1:
+        return False
+    if at_least(version, "0.5.20") and _has_kda(version, target):
         return False
     if target.architecture == "DeepseekV4ForCausalLM" or _contexts(args) > 1:
         return False

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import v0_5_20
+from . import v0_5_21
 
-RULE = replace(v0_5_20.RULE, version="0.5.22", graph_batch_capped=True, eagle_scale="add", index_pooled=True)
+RULE = replace(v0_5_21.RULE, version="0.5.22", graph_batch_capped=True, eagle_scale="add", index_pooled=True)

@@ -2,7 +2,7 @@
 
 That pool is a fixed share of the tokens of the other one (--swa-full-tokens-ratio). From 0.5.14 on, without a prefix
 cache and with a number of requests, it is as large as those requests can fill, and the rest goes to the other pool.
-Source: HybridSWAPoolConfigurator, SWAChunkCapPoolConfigurator and compute_swa_request_cap (0.5.22) of
+Source: HybridSWAPoolConfigurator, SWAChunkCapPoolConfigurator and compute_swa_request_cap (0.5.21) of
 model_executor/pool_configurator.py; model_runner_kv_cache_mixin.py of 0.5.10, which sizes first and parts after.
 """
 
