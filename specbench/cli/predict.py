@@ -36,6 +36,7 @@ def predict(
     A refused configuration is an answer too, and one that a known fault ends: exit code 0, unless --strict.
     """
     from ..budget.predict import predict as budget_of
+    from ..engines.sglang.per_worker import wanted_of_worker
     from ..load.foreseen import of_workload
     from ..params import load_run
     from ..units import GIB, Interval
@@ -47,8 +48,7 @@ def predict(
 
     config = load_run(params, overrides or ())
     budget = budget_of(config, pre_bytes=given("--pre-gib", pre_gib), post_bytes=given("--post-gib", post_gib))
-    wanted = _wanted(config)
-    remedies = _remedies(config, budget, wanted)
+    wanted, remedies = wanted_of_worker(config), _remedies(config, budget)
     warnings = of_workload(config, budget)
     if json_output:
         from ..budget.to_json import to_document
@@ -74,23 +74,10 @@ def predict(
         raise typer.Exit(1)
 
 
-def _wanted(config: RunConfig) -> int:
-    """Running requests of one data-parallel worker: as asked, else as many as the workload sends at once, else one."""
-    from ..engines.sglang.per_worker import requests_of_worker
-
-    asked = requests_of_worker(config, config.memory.max_running_requests)
-    if asked is None:
-        return 1 if config.workload.request_rate or config.workload.load_only else max(config.workload.concurrency)
-    return max(1, asked)
-
-
-def _remedies(config: RunConfig, budget: MemoryBudget, wanted: int) -> tuple[Remedy, ...]:
+def _remedies(config: RunConfig, budget: MemoryBudget) -> tuple[Remedy, ...]:
     if budget.verdict == "serves":
-        return ()
+        return ()  # before the planner is imported, which takes a quarter of the command's time
     from ..diagnose.remedies import remedies
-    from ..diagnose.trying import Situation
+    from ..diagnose.trying import before_start
 
-    free = budget.free if budget.basis == "measured" else None
-    return remedies(
-        Situation(config=config, budget=budget, free=free, wanted_requests=wanted, passed_fraction=None, graphs_bytes=0)
-    )
+    return remedies(before_start(config, budget))

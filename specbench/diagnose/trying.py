@@ -17,6 +17,7 @@ from ..budget_types import FreeMemory, MemoryBudget
 from ..configuration.config import RunConfig
 from ..engines import check
 from ..engines.sglang.command import flags_for
+from ..engines.sglang.per_worker import wanted_of_worker
 from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..errors import SpecbenchError
 from ..planning.changes import Change as Candidate
@@ -50,6 +51,18 @@ class Situation:
     fraction_may_be_default: bool = False  # a bare log prints the engine's default like one that was given
     #: What was predicted already of this start, by change: rules ask for the same ones.
     predicted: dict[str, tuple[RunConfig, MemoryBudget] | None] = field(default_factory=dict, compare=False)
+
+
+def before_start(config: RunConfig, budget: MemoryBudget) -> Situation:
+    """Of a configuration that was only predicted."""
+    return Situation(
+        config=config,
+        budget=budget,
+        free=budget.free if budget.basis == "measured" else None,
+        wanted_requests=wanted_of_worker(config),
+        passed_fraction=None,
+        graphs_bytes=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,3 +24,11 @@ def requests_of_worker(config: RunConfig, asked: int | None) -> int | None:
     except ConfigError:
         return asked // config.parallel.attention_dp
     return share(rule, asked, config.parallel.attention_dp)
+
+
+def wanted_of_worker(config: RunConfig) -> int:
+    """Running requests of one worker: as asked, else as many as the workload sends at once, else one."""
+    asked = requests_of_worker(config, config.memory.max_running_requests)
+    if asked is None:
+        return 1 if config.workload.request_rate or config.workload.load_only else max(config.workload.concurrency)
+    return max(1, asked)
