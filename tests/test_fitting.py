@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from specbench.campaign.bill import Clock
 from specbench.campaign.fitting import calls, least_deadline_s, needs_s
 from specbench.cli import app
-from specbench.cli.run import _command
+from specbench.cli.run import command_line
 from specbench.configuration.config import RunConfig
 from specbench.params import load_campaign, load_run
 
@@ -107,7 +107,7 @@ def test_the_bill_says_what_it_leaves_out_and_what_its_minutes_cost(campaign: Pa
     said = json.loads(dry(campaign, "--price-per-gpu-hour", "3.5", "--json"))
     assert said["bill"]["price"] == {"per_gpu_hour": 3.5, "total": 0.25}
     assert "per GPU hour" not in dry(campaign)
-    assert "--price-per-gpu-hour 3.5" in _command(
+    assert "--price-per-gpu-hour 3.5" in command_line(
         campaign, [], None, None, 225, skip=None, price=3.5, strict=False, json_output=False
     )
     wrong = CliRunner().invoke(app, ["run", str(campaign), "--dry-run", "--price-per-gpu-hour", "0"])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import JsonOption, pairs
+from .output import print_json
+
+if TYPE_CHECKING:
+    from ..importing.recording import Facts
+    from ..records.record import RunRecord
 
 
 def import_records(
@@ -47,59 +52,67 @@ def import_records(
     Examples: specbench import recordings --facts tests/records/facts.yaml --out runs/imported;
     specbench import runs/h200 --out tests/records --prefix h200_ --rename /home/me=/srv --replays params/recordings
     """
-    from ..errors import ConfigError
-    from ..importing.adopting import adopt_all, kept_names, record_folders
-    from ..importing.recording import import_all, load_facts
-    from ..importing.replaying import make_room, write_replays
+    from ..importing.recording import load_facts
     from ..paths import resolve
-    from ..records.record import RunRecord
 
     source = resolve(folder, kind="folder")
     known = None if facts is None else load_facts(resolve(facts, kind="facts file"))
-    runs = record_folders(source)
-    if runs:
-        if replays is not None:
-            make_room(kept_names(map(RunRecord.open, runs), prefix), replays)
-        reworded, corrected = ({}, {}) if known is None else (known.reworded, known.corrected)
-        records = adopt_all(
-            source, out, prefix=prefix, renamed=renames(rename or ()), reworded=reworded, corrected=corrected
-        )
-        if replays is not None:
-            write_replays(records, replays)
-    elif prefix or rename or replays:
-        raise ConfigError(
-            f"{source}: no run of specbench in it.\n--prefix, --rename and --replays are for such; recordings of other "
-            "tools keep their names and texts."
-        )
-    elif known is None:
-        raise ConfigError(
-            f"{source}: no run of specbench in it.\nA recording of another tool also needs --facts FACTS.yaml."
-        )
-    else:
-        records = import_all(source, out, known)
+    records = _kept(source, out, known, prefix, renames(rename or ()), replays)
     if json_output:
-        import json
-
         rows = [
             {"name": r.name, "folder": str(r.folder), "status": r.status.status, "requests": len(r.requests())}
             for r in records
         ]
-        typer.echo(json.dumps({"schema": 1, "records": rows}, indent=2))
-        return
+        print_json({"schema": 1, "records": rows})
+    else:
+        _print_table(records)
+
+
+def _kept(
+    source: Path, out: Path, facts: Facts | None, prefix: str, renamed: dict[str, str], replays: Path | None
+) -> Sequence[RunRecord]:
+    """Runs of specbench where the folder holds some, else recordings of another tool."""
+    from ..errors import ConfigError
+    from ..importing.adopting import adopt_all, kept_names, record_folders
+    from ..importing.recording import import_all
+    from ..importing.replaying import make_room, write_replays
+    from ..records.record import RunRecord
+
+    runs = record_folders(source)
+    if runs:
+        if replays is not None:
+            make_room(kept_names(map(RunRecord.open, runs), prefix), replays)
+        reworded, corrected = ({}, {}) if facts is None else (facts.reworded, facts.corrected)
+        records = adopt_all(source, out, prefix=prefix, renamed=renamed, reworded=reworded, corrected=corrected)
+        if replays is not None:
+            write_replays(records, replays)
+        return records
+    if prefix or renamed or replays:
+        raise ConfigError(
+            f"{source}: no run of specbench in it.\n--prefix, --rename and --replays are for such; recordings of other "
+            "tools keep their names and texts."
+        )
+    if facts is None:
+        raise ConfigError(
+            f"{source}: no run of specbench in it.\nA recording of another tool also needs --facts FACTS.yaml."
+        )
+    return import_all(source, out, facts)
+
+
+def _print_table(records: Sequence[RunRecord]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from ..diagnose.outgoing import safe
-
     table = Table("record", "status", "requests", "reason", title="imported records")
     for record in records:
         count = str(len(record.requests())) if record.requests() else "none (load only)"
-        table.add_row(escape(record.name), record.status.status, count, escape(safe(record.status.reason)))
+        table.add_row(escape(record.name), record.status.status, count, escape(record.status.reason))
     Console().print(table)
 
 
 def renames(given: Iterable[str]) -> dict[str, str]:
+    """Old text -> new, of `--rename`. ConfigError for anything else."""
     return pairs(
         given,
         lambda text: f"--rename: got {text!r}.\nExpected OLD=NEW, the text that is replaced and what is put there.",

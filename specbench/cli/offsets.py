@@ -45,6 +45,19 @@ def offsets(
 
     Example: specbench offsets runs/h200
     """
+    found, damaged = _opened(records)
+    proposed, text, without = _rows(table, found, damaged)
+    if json_output:
+        reasons = [{"record": name, "reason": reason} for name, reason in without]
+        print_json({"schema": 1, "rows": proposed, "without": reasons})
+    else:
+        typer.echo(text, nl=False)
+    if not proposed:
+        raise typer.Exit(1)
+
+
+def _opened(paths: list[Path]) -> tuple[list[RunRecord], list[tuple[str, str]]]:
+    """The records, and those of folders that cannot be read, by name and why. What is named itself has to be one."""
     from ..errors import ConfigError, RecordError
     from ..gpus import load_gpu
     from ..paths import resolve
@@ -54,7 +67,7 @@ def offsets(
 
     found: list[RunRecord] = []
     damaged: list[tuple[str, str]] = []
-    for path in records:
+    for path in paths:
         folder = resolve(path, kind="record")
         # Runs that a later one replaced are starts too, and their memory was measured.
         whole = has_record(folder)
@@ -69,14 +82,7 @@ def offsets(
                 if not whole and not inside:
                     raise
                 damaged.append((_run_name(place), str(error)))
-    proposed, text, without = _rows(table, found, damaged)
-    if json_output:
-        reasons = [{"record": name, "reason": reason} for name, reason in without]
-        print_json({"schema": 1, "rows": proposed, "without": reasons})
-    else:
-        typer.echo(text, nl=False)
-    if not proposed:
-        raise typer.Exit(1)
+    return found, damaged
 
 
 def _rows(

@@ -99,8 +99,6 @@ def run(
     record (with --strict: when every one served what was asked) and every page was written, else 1; 3 when the deadline
     came first and configurations are left, which the command that is printed then goes on with.
     """
-    import signal
-    import sys
     import time
 
     began_s = time.monotonic()
@@ -112,12 +110,7 @@ def run(
     from . import bill_text
     from .campaign_text import Screen, document, summary
 
-    if deadline is not None and not 0 < deadline < 1e7:
-        raise typer.BadParameter(f"{deadline:g} is no number of seconds to be done in.", param_hint="--deadline")
-    if price is not None and not 0 < price < 1e7:
-        raise typer.BadParameter(f"{price:g} is no price of a GPU hour.", param_hint="--price-per-gpu-hour")
-    if retry is not None and not resume:
-        raise typer.BadParameter("only what is resumed can be retried: add --resume.", param_hint="--retry")
+    _check(deadline, price, retry, resume=resume)
     campaign = load_campaign(params, overrides or ())
     choices = Choices(
         places=read_places(machine, of_another_machine=dry_run) if machine is not None else None,
@@ -134,13 +127,7 @@ def run(
         else:
             bill_text.expectations(campaign.name, ahead, price)
         return
-
-    def end(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        sys.exit(128 + signal.SIGTERM)
-
-    # A service manager ends with SIGTERM; the same clean way out as Ctrl-C.
-    signal.signal(signal.SIGTERM, end)
+    _end_cleanly_at_sigterm()
     with Screen(campaign.name, quiet=json_output) as screen:
         result = run_campaign(
             campaign,
@@ -150,7 +137,7 @@ def run(
             lambda ahead: bill_text.bill(campaign.name, ahead, screen.console, price),
         )
     longer = _longer(deadline, result.least_s)
-    again = _command(
+    again = command_line(
         params,
         overrides or [],
         out,
@@ -169,6 +156,27 @@ def run(
     raise typer.Exit(_code(result, strict))
 
 
+def _check(deadline: float | None, price: float | None, retry: Retry | None, *, resume: bool) -> None:
+    if deadline is not None and not 0 < deadline < 1e7:
+        raise typer.BadParameter(f"{deadline:g} is no number of seconds to be done in.", param_hint="--deadline")
+    if price is not None and not 0 < price < 1e7:
+        raise typer.BadParameter(f"{price:g} is no price of a GPU hour.", param_hint="--price-per-gpu-hour")
+    if retry is not None and not resume:
+        raise typer.BadParameter("only what is resumed can be retried: add --resume.", param_hint="--retry")
+
+
+def _end_cleanly_at_sigterm() -> None:
+    """A service manager ends with SIGTERM; the same clean way out as Ctrl-C."""
+    import signal
+    import sys
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+
+
 def _code(result: CampaignResult, strict: bool) -> int:
     if result.left:
         return LEFT
@@ -182,7 +190,7 @@ def _longer(deadline_s: float | None, least_s: float | None) -> int | None:
     return math.ceil(least_s / 10) * 10
 
 
-def _command(
+def command_line(
     params: Path,
     overrides: list[str],
     out: Path | None,
