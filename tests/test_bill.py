@@ -325,6 +325,9 @@ def test_the_bill_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert nextn.endswith(" s, expected to start; a known fault of the engine ends it at its first full batch")
     assert "no recorded token times of NEXTN: taken as DFLASH's" in done.stdout
     assert "CUDA_HOME=/opt/cuda" in done.stdout
+    emulated = "Emulated budget of RTX PRO 6000 on H200; free memory inferred, not measured on 1 × RTX PRO 6000 (start "
+    text = " ".join(done.stdout.split())
+    assert text.count(emulated) == text.count("Emulated budget of") and 0 < text.count(emulated) < 14
 
 
 def test_the_prompts_that_are_too_long_are_so_by_one() -> None:

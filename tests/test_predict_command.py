@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from specbench.budget.predict import predict as predict_budget
+from specbench.cli.budget_text import render
+from specbench.params import load_run
 
 from .command_line import specbench
 
@@ -292,3 +298,18 @@ def test_free_before_loading_is_what_the_solver_reads_over_its_whole_interval(
     done = predict(STORY / "tp8-8.yaml", *given, "--set", f"engine.version={version}", "--json")
     found = json.loads(done.stdout)["free"]["pre"]
     assert [round(size / 2**30, 2) for size in found] == [low, high]
+
+
+@pytest.mark.parametrize("width", [44, 60, 80, 200])
+def test_no_figure_is_cut_on_a_narrow_terminal(width: int) -> None:
+    """Rich ends what does not fit with '…': 2,810,6… is another figure. Each figure and name of the tables is whole."""
+    budget = predict_budget(load_run(STORY / "tp8-8-0516.yaml"))
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    render(budget, (), 8, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "…" not in text.partition("how each figure")[0]
+    for name in ("slots_per_request", "running_requests", "left for pools", "scratch_conv"):
+        assert f" {name} " in text
+    for bound in ("2,734,754", "2,810,640", "GiB per rank", "(estimated)"):
+        assert bound in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -162,6 +163,7 @@ def _run(standing: Standing, cost: Cost | None, ahead: Outlook) -> dict[str, Any
         "known_fault": cost.fault,
         "reason": None if cost.budget is None else cost.budget.reason,
         "rests_on": None if cost.budget is None else cost.budget.basis_words,
+        "emulation": None if cost.budget is None or cost.budget.emulation is None else asdict(cost.budget.emulation),
         "limits": {
             name: None
             if limit.value is None
@@ -239,9 +241,10 @@ def _why(cost: Cost) -> str:
     parts = f"start {cost.start_s:.0f} s, requests {cost.workload_s:.0f} s, beside {cost.beside_s:.0f} s"
     if cost.budget is None:
         return parts
-    rests = cost.budget.free.rests_on
-    unmeasured = "" if rests is None or rests.basis == "measured" else f" free memory {rests.words}"
-    return f"{cost.budget.reason}{unmeasured} ({parts})"
+    rests, emulation = cost.budget.free.rests_on, cost.budget.emulation
+    unmeasured = None if rests is None or rests.basis == "measured" else f"free memory {rests.words}"
+    beside = "; ".join(filter(None, (None if emulation is None else emulation.banner, unmeasured)))
+    return " ".join(filter(None, (cost.budget.reason, f"{beside[:1].upper()}{beside[1:]}", f"({parts})")))
 
 
 def _shell(config: RunConfig) -> str:

@@ -18,16 +18,17 @@ from .remedies_text import remedies_text
 _COLOURS = {"serves": "green", "capped": "yellow", "refused": "red"}
 _UNKNOWN = "not predicted"
 _LEFT = "left for pools"
+_WIDE = 76  # columns
 
 
 def render(budget: MemoryBudget, remedies: Sequence[Remedy], wanted: int, console: Console) -> None:
     """Everything that is predicted, per rank. `wanted`: running requests that the remedies reach."""
     _head(budget, console)
     console.print()
-    console.print(_limits(budget))
+    console.print(_limits(budget, console.width))
     if budget.predicted_not_multiplied is not None:
         console.print(budget.predicted_not_multiplied)
-    console.print(_terms(budget))
+    console.print(_terms(budget, console.width))
     if budget.verdict != "serves":
         if remedies:
             console.print(remedies_text(remedies, measured="the free memory given"))
@@ -66,8 +67,8 @@ def _head(budget: MemoryBudget, console: Console) -> None:
         console.print(f"resolved: {escape('; '.join(argument.words for argument in budget.resolved))}.")
 
 
-def _limits(budget: MemoryBudget) -> Table:
-    table = _table("limit", "predicted, count")
+def _limits(budget: MemoryBudget, width: int) -> Table:
+    table = _table("limit", "predicted, count", width)
     for limit, predicted in budget.limits.items():
         value = predicted.value
         spread = "" if value is None or value.is_exact else f"{value.low:,} to {value.high:,}"
@@ -76,9 +77,9 @@ def _limits(budget: MemoryBudget) -> Table:
     return table
 
 
-def _terms(budget: MemoryBudget) -> Table:
+def _terms(budget: MemoryBudget, width: int) -> Table:
     """What loading takes, what it leaves for pools, and what becomes of that."""
-    table = _table("term", "predicted, GiB per rank")
+    table = _table("term", "predicted, GiB per rank", width)
     for term, predicted in budget.terms.items():
         if term == "state_conv" and budget.left is not None:
             table.add_row(_LEFT, *_cells(budget.left.bytes), style="bold")
@@ -94,11 +95,13 @@ def _cells(value: Interval | None) -> tuple[str, str]:
     return f"{value.point / GIB:z,.2f}", spread
 
 
-def _table(name: str, value: str) -> Table:
+def _table(name: str, value: str, width: int) -> Table:
+    """A figure that is cut reads as another one: on a narrow terminal headers are broken, and bounds between words."""
+    wide = width >= _WIDE
     table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column(name, style="bold", no_wrap=True)
-    table.add_column(value, justify="right", no_wrap=True)
-    table.add_column("can be", no_wrap=True)
+    table.add_column(value if wide else value.replace(", ", ",\n"), justify="right", no_wrap=True)
+    table.add_column("can be", no_wrap=wide, min_width=len("(estimated)"))
     return table
 
 

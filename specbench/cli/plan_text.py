@@ -31,6 +31,7 @@ from ..planning.words import (
 )
 from ..units import counted, format_gib
 
+_WIDE = 76  # columns of a terminal
 _SHOWN_PLANS = 5
 _LEVELS = ("asked", "slots", "fraction")
 _ONLY_ASKED = "only the asked number"
@@ -48,7 +49,7 @@ def render(answer: Answer, console: Console) -> None:
         _best(answer, best, console)
     console.print()
     console.print(f"needed: {escape(needs(answer))}.", highlight=False)
-    console.print(_sizes(answer))
+    console.print(_sizes(answer, console.width))
     levels = "; ".join(f"[bold]{name}[/]: {LEVELS[name]}" for name in _LEVELS)
     more = " * more cards than there are." if any(size.gpus > answer.gpus for size in answer.sizes) else ""
     console.print(f"most: requests at once (in brackets: surely). {levels}.{more}", highlight=False)
@@ -80,12 +81,12 @@ def _best(answer: Answer, best: Plan, console: Console) -> None:
     console.print(Text(shell_line(best.config)), soft_wrap=True, highlight=False)
 
 
-def _sizes(answer: Answer) -> Table:
+def _sizes(answer: Answer, width: int) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column("ranks", style="bold", no_wrap=True)
-    table.add_column("cheapest that reaches it", overflow="fold", min_width=24)
+    table.add_column("cheapest that reaches it", overflow="fold", min_width=24 if width >= _WIDE else 9)
     table.add_column("", no_wrap=True)
-    table.add_column(f"most: {' / '.join(_LEVELS)}")  # wraps between figures: a figure is never cut off
+    table.add_column(f"most: {' / '.join(_LEVELS)}", min_width=17 if width >= 56 else 9)  # wraps between figures
     for size in answer.sizes:
         owned = "" if size.gpus <= answer.gpus else " *"
         if size.impossible is not None:
