@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+from specbench.host import shared_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ROOT / "live" / ".venv" / "bin" / "python"
@@ -32,13 +36,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """No process that a test started, at any depth, outlives it."""
+    """No process that a test started, at any depth, outlives it, no temporary file but compiled kernels, and nothing in
+    shared memory."""
     mark = uuid.uuid4().hex
     monkeypatch.setenv(TRACE, mark)
     monkeypatch.chdir(ROOT)
+    temporary = Path(tempfile.mkdtemp(prefix="live-", dir="/tmp"))  # short: sockets lie below
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    before = shared_memory.there()
     yield mark
     _, left = psutil.wait_procs(carriers(mark), timeout=60)
     assert [(process.pid, process.name()) for process in left] == []
+    files = [entry.name for entry in temporary.iterdir() if not entry.name.startswith("torchinductor_")]
+    shutil.rmtree(temporary)
+    assert files == []
+    new = set(shared_memory.there().items()) - set(before.items())
+    assert {name for name, number in new if name not in mapped_names()} == set()
+
+
+def mapped_names() -> set[str]:
+    """Of files that a living process maps: another server of this machine may have begun meanwhile."""
+    found: set[str] = set()
+    for process in psutil.process_iter():
+        try:
+            found |= {Path(each.path).name for each in process.memory_maps()}
+        except psutil.Error:
+            continue
+    return found
 
 
 def carriers(mark: str) -> list[psutil.Process]:
