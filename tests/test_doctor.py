@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,23 @@ def test_eight_cards_are_told_by_what_differs(monkeypatch: pytest.MonkeyPatch) -
     assert [line.split("  ")[0] for line in lines[place : place + 4 : 2]] == ["GPU 0 to 4, 6 and 7", "GPU 5"]
     assert "71.44 GiB free of 140.40 GiB" in lines[place + 2]
     assert "held by pid 1234 (other) 70,000 MiB" in lines[place + 3]
+
+
+def test_what_a_killed_run_left_is_named_and_cleaned_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("specbench.lifecycle.leftovers.left_over", dict)
+    folder = tmp_path / "sb-0123abcd"
+    folder.mkdir()
+    (folder / ".specbench-mark").write_text("a-mark")
+
+    def told(*arguments: str) -> list[str]:
+        done = CliRunner().invoke(app, ["doctor", "--json", *arguments])
+        return [path for path in json.loads(done.stdout)["left_over_folders"] if path.startswith(str(tmp_path))]
+
+    shown = " ".join(CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "300"}).stdout.split())
+    assert f"left behind temporary folder of a server whose run was killed: {folder}; the next start" in shown
+    assert told() == [str(folder)]
+    assert told("--clean") == []
+    assert not folder.exists()

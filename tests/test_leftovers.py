@@ -21,9 +21,13 @@ from specbench.lifecycle.leftovers import in_words, left_over
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
 
-#: A server's worker in a session of its own, which outlives the server; it says its pid.
+#: A server's worker in a session of its own, which outlives the server; it says its pid. The server leaves a table in
+#: shared memory, as SGLang does.
 SERVER = """
-import subprocess, sys, time
+import mmap, os, subprocess, sys, time
+table = open(f"/dev/shm/sglang_loads_{os.getpid()}.shm", "w+b")
+table.truncate(64)
+mapped = mmap.mmap(table.fileno(), 64)
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 open(sys.argv[1] + ".partial", "w").write(str(worker.pid))
 __import__("os").replace(sys.argv[1] + ".partial", sys.argv[1])
@@ -75,6 +79,10 @@ def test_who_outlives_the_supervisor_is_named_with_the_way_to_end_it(
 ) -> None:
     supervisor, worker = supervised
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    note = tmp_path / "sb-0123abcd" / ".specbench-shared-memory"
+    until(note.exists)
+    (table,) = (Path("/dev/shm", name) for name in json.loads(note.read_text()))
+    assert table.exists()
     supervisor.kill()
     supervisor.wait()
     found = left_over()
@@ -93,6 +101,7 @@ def test_who_outlives_the_supervisor_is_named_with_the_way_to_end_it(
     assert folder in temporary.left_over()
     temporary.sweep()
     assert not folder.exists()
+    assert not table.exists()
 
 
 def test_the_sentence_has_every_pid_in_its_command() -> None:

@@ -114,6 +114,7 @@ def test_a_server_and_its_record(
     assert "notice:" not in said
     assert record.env["environment"]["TMPDIR"] == str(bench.engines_file.parent)
     assert not bench.engines_file.parent.exists()
+    assert bench.engines_shared_memory == [] or wrong == "crash_at_start"  # nobody may have seen it so soon
     if record.status.ready_s is not None:
         assert max(sample.used_bytes // 2**20 for sample in record.gpu_samples()) == 3778
 

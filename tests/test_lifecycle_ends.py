@@ -70,6 +70,7 @@ def nothing_is_left(bench: Workbench) -> None:
     assert bench.used_mib == 618
     assert re.fullmatch(r"sb-[0-9a-f]{8}", bench.engines_file.parent.name)  # a folder of its own
     assert not bench.engines_file.parent.exists()
+    assert bench.engines_shared_memory == []
 
 
 def test_an_exception_in_a_cell(bench: Workbench) -> None:

@@ -157,11 +157,17 @@ def test_only_a_folder_whose_owner_is_gone_is_left_over(usual: Path) -> None:
     (usual / "sb-0123abce").symlink_to(folder)
     assert left_over() == (folder,)
     assert in_words(left_over()) == (
-        f"1 temporary folder of servers whose run was killed: the next start removes what is left there, or: "
-        f"rm -r {folder}"
+        f"temporary folder of a server whose run was killed: {folder}; the next start removes what is left there and "
+        "in shared memory, or: specbench doctor --clean"
     )
-    sweep()
+    assert sweep() == ()
     assert not folder.exists()
+
+
+def test_many_folders_in_one_sentence() -> None:
+    text = in_words(tuple(Path(f"/tmp/sb-{number:08x}") for number in range(10)))
+    assert text.startswith("temporary folders of servers whose run was killed: /tmp/sb-00000000, /tmp/sb-00000001, ")
+    assert "/tmp/sb-00000007 and 2 more; the next start removes" in text
 
 
 def test_where_there_are_no_locks_nothing_is_taken_for_left_over(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:

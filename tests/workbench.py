@@ -100,6 +100,12 @@ class Workbench:
         return Path((self.ledger / "temporary").read_text())
 
     @property
+    def engines_shared_memory(self) -> list[str]:
+        """What the stand-in's processes still have in shared memory."""
+        tables = (Path(f"/dev/shm/sglang_loads_{pid}.shm") for pid in self.engine)
+        return [table.name for table in tables if table.exists()]
+
+    @property
     def used_mib(self) -> int:
         """On the stand-in card, now."""
         return int(card.used_mib(self.ledger))

@@ -26,6 +26,10 @@ def doctor(
         bool,
         typer.Option("--thorough", help="Ask the engine's own --help as well, which imports it: up to a minute."),
     ] = False,
+    clean: Annotated[
+        bool,
+        typer.Option("--clean", help="Remove what killed runs left in the temporary folder and in shared memory."),
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Say what this machine can do: Python, packages, GPUs, the engine with its algorithms and flags, ports.
@@ -34,6 +38,10 @@ def doctor(
     """
     from ..lifecycle.examination import examine, to_document
 
+    if clean:
+        from ..lifecycle import temporary
+
+        temporary.sweep()
     found = examine(python, _variables(variables or []), thorough=thorough)
     if json_output:
         print_json(to_document(found))

@@ -28,12 +28,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from ..host import gpu_use, nvml, processes
+from ..host import gpu_use, nvml, processes, shared_memory
 from ..host.gpu_use import GpuMemory, InUse, Probe
 from ..host.processes import MARK
 from . import temporary
@@ -155,7 +155,12 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
     gpus = order.get("gpus")
     before = _read(probe, gpus) if gpus is None or gpus else "this server uses no GPU of this machine"
     mark, folder = uuid.uuid4().hex, order.get("temporary")
-    with ExitStack() as until_the_end:
+
+    def look() -> None:
+        if shared.look(tree.alive()) and folder:
+            temporary.note(Path(folder), shared.noted())  # should this process be killed
+
+    with closing(shared_memory.Watched()) as shared, ExitStack() as until_the_end:
         try:
             until_the_end.enter_context(temporary.made(folder, mark))
             tree = Tree(order, mark)
@@ -163,12 +168,14 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
             _tell(report, event="failed", error=f"{type(error).__name__}: {error}")
             return 1
         _tell(report, event="started", pid=tree.pid, mark=tree.mark)
-        why = _wait(tree, control, wake)
+        why = _wait(tree, control, wake, look, shared)
         if tree.exit_code is not None:
             _tell(report, event="exited", exit_code=tree.exit_code)
         _tell(report, event="stopping", why=why)
+        look()
         left = tree.end(float(order.get("grace_s", 10.0)))
         still_there = temporary.remove(Path(folder)) if folder else None
+        shared_memory.remove(shared.noted())
     memory = _after(probe, gpus, before, tree, float(order.get("gpu_wait_s", 30.0)))
     tree.collect()
     fine = not left and memory.is_back is not False
@@ -178,12 +185,16 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
     return 0
 
 
-def _wait(tree: Tree, control: IO[bytes], wake: int) -> str:
-    watched: list[Any] = [control, wake]
+def _wait(tree: Tree, control: IO[bytes], wake: int, look: Callable[[], None], shared: shared_memory.Watched) -> str:
+    watched: list[Any] = [control, wake, *([shared.descriptor] if shared.descriptor >= 0 else [])]
     while True:
         if tree.reap():
             return "the engine ended by itself"
-        readable, _, _ = select.select(watched, [], [], 1.0)
+        if shared.is_due():
+            look()
+        readable, _, _ = select.select(watched, [], [], shared.wait_s(1.0))
+        if shared.descriptor in readable:
+            shared.news()
         if wake in readable and any(number in (signal.SIGTERM, signal.SIGINT) for number in os.read(wake, 64)):
             return "signal"
         if control in readable:

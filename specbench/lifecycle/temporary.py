@@ -22,13 +22,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..host import processes
+from ..host import processes, shared_memory
 from ..records.folder_lock import folders_of_this_user, hold, is_held
 
 #: By which Python finds its temporary directory, in its order (tempfile.py); compilers look at the first alone.
 _NAMING = ("TMPDIR", "TEMP", "TMP")
 _NAME = re.compile(r"sb-[0-9a-f]{8}")
 _MARK_FILE = ".specbench-mark"  # with the mark that the processes of its server carry; without it a folder is not ours
+_SHARED_FILE = ".specbench-shared-memory"  # what they have in shared memory, as `shared_memory` notes it
 #: The longest path of a socket: sun_path of Linux has 108 bytes, the last of them zero.
 _SOCKET_BYTES = 107
 #: What an engine may put behind the folder: `/tmp` and 8 characters; `/pymp-…/listener-…` of multiprocessing, 31;
@@ -36,6 +37,7 @@ _SOCKET_BYTES = 107
 _BEHIND_BYTES = 70
 _SHORT = "/tmp"  # where the usual place is too deep for a socket
 _TRIES, _WAIT_S = 3, 0.05
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +114,20 @@ def made(folder: str | None, mark: str) -> Iterator[None]:
         os.close(lock)
 
 
+def note(folder: Path, shared: str) -> None:
+    """Keeps in it what its server has in shared memory."""
+    with suppress(OSError):
+        (folder / f"{_SHARED_FILE}.new").write_text(shared, "utf-8")
+        (folder / f"{_SHARED_FILE}.new").replace(folder / _SHARED_FILE)
+
+
 def remove(folder: Path) -> str | None:
-    """Removes it with all that is in it; why it is still there, or None. Links in it are not followed."""
+    """Removes it with all that is in it, and what its server left in shared memory; why it is still there, or None.
+
+    To be called when no process of the server is left. Links in it are not followed.
+    """
+    with suppress(OSError, ValueError):
+        shared_memory.remove((folder / _SHARED_FILE).read_text("utf-8"))
     why: list[str] = []
     for _ in range(_TRIES):
         why.clear()
@@ -129,19 +143,19 @@ def left_over() -> tuple[Path, ...]:
     return tuple(folder for root in _roots() for folder, _ in folders_of_this_user(root, _NAME) if _is_left(folder))
 
 
-def sweep() -> None:
-    """Removes what is left over."""
-    for folder in left_over():
-        remove(folder)
+def sweep() -> tuple[Path, ...]:
+    """Removes what is left over, with what those servers left in shared memory. Returns what could not be removed."""
+    return tuple(folder for folder in left_over() if remove(folder) is not None)
 
 
 def in_words(folders: tuple[Path, ...]) -> str:
     """One sentence."""
-    import shlex
-
+    whose = "folders of servers" if len(folders) > 1 else "folder of a server"
+    named = ", ".join(map(str, folders[:_MOST_NAMED]))
+    more = f" and {len(folders) - _MOST_NAMED} more" if len(folders) > _MOST_NAMED else ""
     return (
-        f"{len(folders)} temporary folder{'s' * (len(folders) > 1)} of servers whose run was killed: the next start "
-        f"removes what is left there, or: rm -r {shlex.join(map(str, folders))}"
+        f"temporary {whose} whose run was killed: {named}{more}; the next start removes what is left there "
+        "and in shared memory, or: specbench doctor --clean"
     )
 
 

@@ -5,7 +5,7 @@ its own, a compiler that the scheduler leaves behind (forked twice, own session,
 writes a file with its pid into the folder that STAND_IN_LEDGER names; what stands in it are the MiB that it holds on
 the GPU, which the pynvml beside this folder adds up as long as the process lives. With `--tp-size N` there are N
 schedulers, one on each card, and every line about memory is said by each rank, the last one first. As SGLang does,
-it leaves a file in the temporary directory, whose path is in the ledger as `temporary`.
+it leaves a file in the temporary directory, whose path is in the ledger as `temporary`, and a table in shared memory.
 
 STAND_IN says what goes wrong (words, separated by spaces):
     crash_at_start, crash_at_capture     ends with an error before, or after, its pools are logged
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -60,6 +61,9 @@ Scheduler hit an exception: Traceback (most recent call last):
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB of \
 which 1.00 GiB is free.
 """
+
+
+tables: list[mmap.mmap] = []
 
 
 def wrong(what: str) -> bool:
@@ -158,6 +162,10 @@ def main() -> None:
         (LEDGER / "leaked").write_text("1024")
     with tempfile.NamedTemporaryFile(delete=False) as left:
         (LEDGER / "temporary").write_text(left.name)
+    table = Path(f"/dev/shm/sglang_loads_{os.getpid()}.shm")
+    table.write_bytes(bytes(64))
+    with table.open("r+b") as opened:
+        tables.append(mmap.mmap(opened.fileno(), 64))
     hold(600)
     until_there(2 * ranks + 2)
     if wrong("crash_at_start"):
