@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..budget_types import MemoryBudget
+from ..capture.watching import Watching
 from ..configuration.config import RunConfig
 from ..configuration.secret_names import refuse_secrets
 from ..engines.sglang.addresses import METRICS, MODEL_INFO, SERVER_INFO
@@ -107,32 +108,15 @@ def _observe(
         notice(warning)
     told = [*measured.notes(), *_marks(config), *caveats(config), *notes.before(config)]
     sending, until = Sending(), until_s()
-    timeout_s = config.engine.ready_timeout_s
-
     with measured.watching(writer.log_path) as watching:
-
-        def tick(waited_s: float) -> None:
-            if stop is not None and stop.is_set():
-                raise RunStoppedError(
-                    f"{config.name}: stopped while the server was starting.\nNo record of it is kept."
-                )
-            if progress:
-                progress(f"start: {watching.now()}", int(waited_s), int(timeout_s))
-
         began = time.perf_counter()
+        tick = _tick(config, watching, progress, stop)
         with measured.serving(writer.log_path, tick, left_s(until)) as server:
             start_s = time.perf_counter() - began
             writer.command(server.argv)
             if server.ready:
                 watching.ready(server)
-                captures = Captures(server, writer)
-                captures.json("server_info.json", SERVER_INFO)
-                captures.json("model_info.json", MODEL_INFO)
-                if measured.has_answers():
-                    sending = send_in_thread(config, server, watching.phase, progress, until, stop)
-                    answered = captures.json("server_info_after.json", SERVER_INFO)  # by its scheduler too
-                    server.proven = answered and _all_went_well(sending)
-                    captures.text("metrics.txt", METRICS)
+                sending = _use(measured, server, writer, watching, progress, until, stop)
             watching.stopping()
             stop_began = time.perf_counter()
             if progress:
@@ -145,17 +129,11 @@ def _observe(
     if cut:
         ending = _cut_short(server, sending, time.perf_counter() - began)
     else:
-        ending = server.ending(timeout_s, exit_code_known=measured.exit_code_known)
-    env = measured.environment(server, watching.telemetry.words)
-    from_recording = measured.carried(writer.log_path)
-    env = {**env, "gpu_memory": server.gpu_use, "capture": watching.told()}
-    writer.env(env if from_recording is None else {**env, **from_recording.env})
-    if sending.traces:
-        writer.requests(sending.traces)
-    (from_recording or watching).write(writer)
+        ending = server.ending(config.engine.ready_timeout_s, exit_code_known=measured.exit_code_known)
+    carried = _write(measured, server, writer, watching, sending)
     told += [
         *measured.recorded_notes(),
-        *((CARRIED,) if from_recording else ()),
+        *carried,
         *notes.after(sending),
         *server.notes,
         *watching.notes(),
@@ -179,6 +157,56 @@ def _observe(
             cut_short=DEADLINE if cut else PORT if _lost_its_port(measured, ending) else None,
         )
     )
+
+
+def _tick(
+    config: RunConfig, watching: Watching, progress: Progress | None, stop: threading.Event | None
+) -> Callable[[float], None]:
+    """Called with the seconds waited while the server starts."""
+
+    def tick(waited_s: float) -> None:
+        if stop is not None and stop.is_set():
+            raise RunStoppedError(f"{config.name}: stopped while the server was starting.\nNo record of it is kept.")
+        if progress:
+            progress(f"start: {watching.now()}", int(waited_s), int(config.engine.ready_timeout_s))
+
+    return tick
+
+
+def _use(
+    measured: Subject,
+    server: Server | Attached,
+    writer: RecordWriter,
+    watching: Watching,
+    progress: Progress | None,
+    until: float | None,
+    stop: threading.Event | None,
+) -> Sending:
+    """What a server that is ready is asked and sent. `until`: of `time.monotonic`, when the run has to end."""
+    captures = Captures(server, writer)
+    captures.json("server_info.json", SERVER_INFO)
+    captures.json("model_info.json", MODEL_INFO)
+    if not measured.has_answers():
+        return Sending()
+    sending = send_in_thread(measured.config, server, watching.phase, progress, until, stop)
+    answered = captures.json("server_info_after.json", SERVER_INFO)  # by its scheduler too
+    server.proven = answered and _all_went_well(sending)
+    captures.text("metrics.txt", METRICS)
+    return sending
+
+
+def _write(
+    measured: Subject, server: Server | Attached, writer: RecordWriter, watching: Watching, sending: Sending
+) -> tuple[str, ...]:
+    """Environment, requests and what was watched; of a replay the last may be the recording's, which a note tells."""
+    env = measured.environment(server, watching.telemetry.words)
+    from_recording = measured.carried(writer.log_path)
+    env = {**env, "gpu_memory": server.gpu_use, "capture": watching.told()}
+    writer.env(env if from_recording is None else {**env, **from_recording.env})
+    if sending.traces:
+        writer.requests(sending.traces)
+    (from_recording or watching).write(writer)
+    return () if from_recording is None else (CARRIED,)
 
 
 def _lost_its_port(measured: Subject, ending: Ending) -> bool:
