@@ -108,7 +108,6 @@ def test_what_others_logged_lies_within_the_wider_interval_or_says_why_not(row: 
 def test_the_case_of_64_requests_with_16_draft_tokens() -> None:
     """Public case dflash-b16-oom-48gb-intermediate: 14.77 GiB were free when its pools stood, graphs took 12.15, and a
     further 970 MiB failed: 64 × 16 × 248,320 × 4 B, the logits of a full batch."""
-    assert 64 * 16 * 248_320 * 4 == 970 * 2**20
     row = next(row for row in TABLE["public"] if row.get("case") == "dflash-b16-oom-48gb-intermediate")
     found = estimate(captured(row), Interval.exact(round(14.77 * GIB)), chunk=8192, requests=64)
     assert found.graphs.bytes.contains(round((6.13 + 2.17 + 3.85) * GIB))
