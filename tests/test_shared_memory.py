@@ -36,6 +36,15 @@ def mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(opened.fileno(), 32)
 
 
+def semaphore(folder: Path, name: str) -> mmap.mmap:
+    """As sem_open of glibc makes one: mapped under a passing name, then linked to its own."""
+    passing = folder / "sem.x7Qd0A"
+    opened = mapped(passing)
+    os.link(passing, folder / name)
+    passing.unlink()
+    return opened
+
+
 def noted(watched: Watched) -> set[str]:
     return set(json.loads(watched.noted()))
 
@@ -64,9 +73,12 @@ def test_what_the_tree_maps_and_nobody_had_before_is_noted(folder: Path, watched
     assert watched.look([os.getpid()]) is True
     assert noted(watched) == {"sgl_shm_mq_1_a"}
     assert watched.look([os.getpid()]) is False  # nothing new
+    lock = semaphore(folder, "sem.mp-7wb9re5o")
+    assert watched.look([os.getpid()]) is True
+    assert noted(watched) == {"sgl_shm_mq_1_a", "sem.mp-7wb9re5o"}
     remove(watched.noted())
-    assert (folder / "sgl_shm_mq_1_a").exists()  # it is mapped
-    for opened in (ours, earlier, model):
+    assert (folder / "sgl_shm_mq_1_a").exists() and (folder / "sem.mp-7wb9re5o").exists()  # they are mapped
+    for opened in (ours, earlier, model, lock):
         opened.close()
     remove(watched.noted())
     assert sorted(path.name for path in folder.iterdir()) == ["model.safetensors", "sem.mp-earlier", "sgl_of_others"]

@@ -18,7 +18,7 @@ from specbench.host.processes import MARK
 from specbench.lifecycle import temporary
 from specbench.lifecycle.temporary import in_words, left_over, made, of_an_engine, remove, sweep
 
-_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "CUTE_DSL_CACHE_DIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR")
+_SHARED = ("TORCHINDUCTOR_CACHE_DIR", "CUTE_DSL_CACHE_DIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "RAY_TMPDIR")
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """No cache has a place of its own, and the user has a name."""
-    for name in _CACHES:
+    for name in _SHARED:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LOGNAME", "eve")
 
 
 @pytest.mark.usefixtures("plain")
-def test_caches_of_kernels_stay_where_they_would_have_been(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_starts_share_stays_where_it_would_have_been(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     given = of_an_engine({})
     assert given.note is None
@@ -48,6 +48,7 @@ def test_caches_of_kernels_stay_where_they_would_have_been(monkeypatch: pytest.M
         "TORCHINDUCTOR_CACHE_DIR": "/tmp/torchinductor_eve",
         "CUTE_DSL_CACHE_DIR": "/tmp/eve/cutlass_python_cache",
         "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": "/tmp/eve/flash_attention_cute_dsl_cache",
+        "RAY_TMPDIR": "/tmp",
     }
     assert given.folder is not None and not given.folder.exists()  # the supervisor makes it
 
@@ -57,7 +58,7 @@ def test_a_cache_that_has_a_place_keeps_it(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", "/data/cute")
     given = of_an_engine({"TORCHINDUCTOR_CACHE_DIR": "/data/inductor", "LOGNAME": "a:b"})
-    assert set(given.variables) == {"TMPDIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"}
+    assert set(given.variables) == {"TMPDIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "RAY_TMPDIR"}
     # Torch replaces what no file name has on every system: cache_dir_utils.py, default_cache_dir.
     assert of_an_engine({"LOGNAME": "a:b"}).variables["TORCHINDUCTOR_CACHE_DIR"] == "/tmp/torchinductor_a_b"
 

@@ -65,8 +65,9 @@ class Watched:
         self._due, self._looked = None, time.monotonic()
         now = there()
         new = {name: now[name] for name in now if self._before.get(name) != now[name] and name not in self._seen}
-        found = _mapped(pids) & new.items() if new else set()
-        self._seen.update(found)
+        ours = mapped(pids) if new else set()
+        found = {name: number for name, number in new.items() if number in ours}
+        self._seen |= found
         return bool(found)
 
     def noted(self) -> str:
@@ -98,22 +99,27 @@ def remove(noted: str) -> None:
         told = json.loads(noted)
     if not isinstance(told, dict):
         return
-    left = {(name, number) for name, number in there().items() if told.get(name) == number}
-    if left:
-        for name, _ in left - _mapped(processes.table()):
+    left = {name: number for name, number in there().items() if told.get(name) == number}
+    used = mapped(processes.table()) if left else set()
+    for name, number in left.items():
+        if number not in used:
             with suppress(OSError):
                 Path(FOLDER, name).unlink()
 
 
-def _mapped(pids: Iterable[int]) -> set[tuple[str, int]]:
-    found: set[tuple[str, int]] = set()
+def mapped(pids: Iterable[int]) -> set[int]:
+    """Numbers of the files in this folder that one of these processes maps.
+
+    Not the names: a semaphore is mapped under a passing one before it gets its own (sem_open of glibc).
+    """
+    found: set[int] = set()
     start = f"{os.path.realpath(FOLDER)}/".encode()
     for pid in pids:
         with suppress(OSError), open(f"/proc/{pid}/maps", "rb") as maps:  # noqa: PTH123  (read often)
             for line in maps:
                 fields = line.split(None, 5)  # addresses, access, offset, device, number of the file, its path
                 if len(fields) == 6 and fields[5].startswith(start):
-                    found.add((fields[5][len(start) :].rstrip(b"\n").decode("utf-8", "replace"), int(fields[4])))
+                    found.add(int(fields[4]))
     return found
 
 

@@ -33,7 +33,7 @@ _SHARED_FILE = ".specbench-shared-memory"  # what they have in shared memory, as
 #: The longest path of a socket: sun_path of Linux has 108 bytes, the last of them zero.
 _SOCKET_BYTES = 107
 #: What an engine may put behind the folder: `/tmp` and 8 characters; `/pymp-…/listener-…` of multiprocessing, 31;
-#: `/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store` of Ray, up to 68.
+#: what plug-ins put there is not known.
 _BEHIND_BYTES = 70
 _SHORT = "/tmp"  # where the usual place is too deep for a socket
 _TRIES, _WAIT_S = 3, 0.05
@@ -61,19 +61,19 @@ def of_an_engine(stated: Mapping[str, str]) -> Temporary:
     for root in dict.fromkeys((usual, _SHORT)):
         folder = Path(root, name)
         if len(os.fsencode(folder)) + _BEHIND_BYTES <= _SOCKET_BYTES and os.access(root, os.W_OK | os.X_OK):
-            return Temporary(folder=folder, variables={_NAMING[0]: str(folder), **_caches(usual, stated)})
+            return Temporary(folder=folder, variables={_NAMING[0]: str(folder), **_shared(usual, stated)})
     return Temporary(
         note=f"the engine has no temporary folder of its own: paths of sockets in {usual} would be too long, and "
         f"{_SHORT} cannot be written to; what it left in {usual} is still there"
     )
 
 
-def _caches(usual: str, stated: Mapping[str, str]) -> dict[str, str]:
-    """Variable -> where a cache of compiled kernels would lie with `usual` as temporary directory, unless it is set.
+def _shared(usual: str, stated: Mapping[str, str]) -> dict[str, str]:
+    """Variable -> where what starts share would lie with `usual` as temporary directory, unless it is set.
 
     Sources: torch/_inductor/runtime/cache_dir_utils.py (Triton's kernels of torch.compile are within it), CuTe DSL's
     cutlass/base_dsl/cache_helpers.py, flash_attn/cute/cache_utils.py. Triton alone, FlashInfer, DeepGEMM and SGLang
-    have theirs in the home folder.
+    have theirs in the home folder. Ray looks there for a cluster that runs (_common/utils.py).
     """
     environ = {**os.environ, **stated}
     user = _user(environ)
@@ -83,6 +83,7 @@ def _caches(usual: str, stated: Mapping[str, str]) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": Path(usual, f"torchinductor_{torch}"),
         "CUTE_DSL_CACHE_DIR": own / "cutlass_python_cache",
         "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": own / "flash_attention_cute_dsl_cache",
+        "RAY_TMPDIR": Path(usual),
     }
     return {name: str(path) for name, path in every.items() if name not in environ}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specbench.host import shared_memory
+from specbench.host import processes, shared_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ROOT / "live" / ".venv" / "bin" / "python"
@@ -51,19 +51,8 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     files = [entry.name for entry in temporary.iterdir() if not entry.name.startswith("torchinductor_")]
     shutil.rmtree(temporary)
     assert files == []
-    new = set(shared_memory.there().items()) - set(before.items())
-    assert {name for name, number in new if name not in mapped_names()} == set()
-
-
-def mapped_names() -> set[str]:
-    """Of files that a living process maps: another server of this machine may have begun meanwhile."""
-    found: set[str] = set()
-    for process in psutil.process_iter():
-        try:
-            found |= {Path(each.path).name for each in process.memory_maps()}
-        except psutil.Error:
-            continue
-    return found
+    now, used = shared_memory.there(), shared_memory.mapped(processes.table())  # by another server, perhaps
+    assert {name for name, number in now.items() if before.get(name) != number and number not in used} == set()
 
 
 def carriers(mark: str) -> list[psutil.Process]:
