@@ -6,6 +6,7 @@ tree (tokenizer, scheduler, detokenizer), its own signal handlers and its own wo
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,8 @@ import pytest
 from specbench.configuration.config import RunConfig
 from specbench.diagnose.diagnosis import of_record
 from specbench.errors import LaunchError
+from specbench.lifecycle import temporary
+from specbench.lifecycle.leftovers import left_over
 from specbench.params import load_campaign, load_run
 from specbench.records.record import RunRecord
 from specbench.running.run import run
@@ -138,6 +141,23 @@ def test_the_end_of_the_kernel(
     code = kernel.end_by(number)
     assert code in {signal.SIGKILL: (-9,), signal.SIGTERM: (143,), signal.SIGINT: (1, 130, -2)}[number]
     assert not (tmp_path / "run" / "record" / "status.json").exists()
+
+
+def test_the_end_of_the_kernel_and_of_the_supervisor(tmp_path: Path, nothing_is_left: str) -> None:
+    """Nobody is left to clean up: what stays is named, and removed by whoever comes next."""
+    kernel = InAProcess(endless(), tmp_path / "run")
+    kernel.wait_for(decoding)
+    (supervisor,) = [one for one in carriers(nothing_is_left) if "specbench.lifecycle.supervisor" in one.cmdline()]
+    kernel.process.send_signal(signal.SIGSTOP)  # else it would do it in the supervisor's place
+    supervisor.kill()
+    kernel.end_by(signal.SIGKILL)
+    for process in psutil.wait_procs(engine_of(nothing_is_left), timeout=30)[1]:
+        assert process.pid in left_over()
+        process.kill()
+    (folder,) = temporary.left_over()
+    assert len(list(folder.glob("tmp*"))) >= 3  # of SGLang's five
+    assert json.loads((folder / ".specbench-shared-memory").read_text())
+    assert temporary.sweep() == ()
 
 
 @pytest.mark.parametrize(
