@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from specbench import frames, show
+from specbench.cli.diagnosis_text import render
 from specbench.errors import ConfigError
 from specbench.studies.opened import LogStudy, opened
 from specbench.studies.study import Study, siblings
@@ -81,3 +84,16 @@ def test_what_to_send_is_the_text_of_the_report() -> None:
     shown = show.to_send(found)
     assert "# " in shown.text and "CUDA out of memory" in shown.text
     assert shown.html.count("<details>") == 1
+
+
+def test_one_rank_of_many_is_said_to_be_that_at_once() -> None:
+    """In the first line of the terminal and of the page, not only among the questions at the end."""
+    alone = opened(CASES.parent / "one_rank" / "0.5.16-tp8-dflash-32.log.gz")
+    said = "1 rank of 8 in this log (TP0)"
+    assert said in alone.provenance and said in str(show.headline(alone))
+    console = Console(width=200, color_system=None, file=io.StringIO())
+    render(alone.diagnosis, console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[0].endswith(f"sglang 0.5.16, figures recorded, {said}")
+    whole = opened(RECORDS / "tp4_dflash_r8" / "server.log")
+    assert not any("in this log" in words for words in whole.provenance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -12,9 +13,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
-from specbench import plots
+from specbench import frames, plots
+from specbench.diagnose.diagnosis import of_path
 from specbench.plots.palette import COMMUNICATION, LINE_COLOURS, LINE_STYLES, TERM_COLOURS, algorithm_colour
 from specbench.terms import TERMS
+
+TESTS = Path(__file__).parent
 
 GIB = 2**30
 MIB = 2**20
@@ -70,6 +74,7 @@ def steps() -> pd.DataFrame:
             "card_bytes": ints(*[80 * GIB] * 5),
             "place": pd.array(["card"] * 5, dtype="string"),
             "rank": pd.array([""] * 5, dtype="string"),
+            "rank_words": pd.array([""] * 5, dtype="string"),
         }
     )
 
@@ -113,8 +118,17 @@ def test_cudas_total_is_no_other_card(steps: pd.DataFrame, ax: Axes) -> None:
 
 
 def test_of_several_ranks_the_waterfall_names_the_one_that_is_drawn(steps: pd.DataFrame, ax: Axes) -> None:
-    plots.waterfall(steps.assign(rank="TP1"), ax=ax)
+    plots.waterfall(steps.assign(rank="TP1", rank_words="no rank has less"), ax=ax)
     assert ax.get_xlabel() == "GiB of the card, of TP1 (no rank has less)"
+
+
+def test_one_rank_of_many_is_not_said_to_have_least(ax: Axes) -> None:
+    """A log of TP0 alone, of a server of eight ranks; beside it one of four, all of whose ranks logged."""
+    alone = of_path(TESTS / "logs" / "sglang" / "one_rank" / "0.5.16-tp8-dflash-32.log.gz")
+    plots.waterfall(frames.waterfall(alone), ax=ax)
+    assert ax.get_xlabel().startswith("GiB of the card, of TP0 (1 rank of 8 in this log; others may have less); ")
+    four = frames.waterfall(of_path(TESTS / "records" / "tp4_dflash_r8"))
+    assert four["rank"].iloc[0] == "TP1" and set(four["rank_words"]) == {"no rank has less"}
 
 
 def test_the_memory_of_a_host_is_not_called_a_cards(steps: pd.DataFrame, ax: Axes) -> None:

@@ -18,7 +18,7 @@ from specbench.records.caveats import RANDOM_WEIGHTS
 from specbench.records.provenance import provenance
 from specbench.records.record import RunRecord
 from specbench.records.types import CacheState
-from specbench.show.figures import amount_cell, change_text, interval_cell, remedy_cell, setting_text
+from specbench.show.figures import amount_cell, change_text, interval_cell, logged_cell, remedy_cell, setting_text
 from specbench.show.findings import clipped
 from specbench.show.run import served_cell
 from specbench.show.serving import _spread
@@ -26,7 +26,7 @@ from specbench.show.shown import Cell, code_lines, joined, paragraph, table
 from specbench.show.story import warnings
 from specbench.studies.opened import opened
 from specbench.studies.study import collect, study
-from specbench.units import GIB, Interval, format_gib
+from specbench.units import GIB, MIB, Interval, Quantity, format_gib
 
 ROOT = Path(__file__).parent.parent
 RECORDS = Path(__file__).parent / "records"
@@ -188,7 +188,17 @@ def test_of_several_ranks_slots_and_tokens_are_said_to_be_the_servers() -> None:
 def test_there_is_no_negative_zero() -> None:
     assert format_gib(-1) == "0.00 GiB" and format_gib(-GIB) == "-1.00 GiB"
     assert amount_cell(-1, "bytes").text == "0.000 GiB"
-    assert interval_cell(Interval(-2, -1, 0), "bytes").text == "0.000 GiB (0.000 to 0.000)"
+    assert interval_cell(Interval(-2 * MIB, -1, 0), "bytes").text == "0.000 GiB (-0.002 to 0.000)"
+
+
+def test_no_digit_is_shown_that_nobody_printed_and_no_range_that_reads_as_one_figure() -> None:
+    """'ssm_state size: 4.87GB' is known to ± 0.005; NVML's bytes are exact. Bounds that read alike are not repeated."""
+    assert logged_cell(Quantity(5_229_122_683, GIB // 200)).text == "4.87 GiB"
+    assert logged_cell(Quantity(5_229_122_683)).text == "4.870 GiB"
+    cell = interval_cell(Interval(102_000_000, 102_111_232, 102_222_000), "bytes")
+    assert (cell.text, cell.title) == ("0.095 GiB", "102,000,000 to 102,222,000 B")
+    ledger = show.ledger(study(RECORDS / "dflash_r8"))
+    assert "graphs, target" in ledger.text and "graphs, draft" in ledger.text and ">65.80 GiB<" in ledger.html
 
 
 def test_what_a_configuration_does_not_have_is_no_row() -> None:

@@ -91,8 +91,8 @@ def _terms(budget: MemoryBudget, width: int) -> Table:
 def _cells(value: Interval | None) -> tuple[str, str]:
     if value is None:
         return _UNKNOWN, ""
-    spread = "" if value.is_exact else f"{value.low / GIB:z,.2f} to {value.high / GIB:z,.2f}"
-    return f"{value.point / GIB:z,.2f}", spread
+    low, high = f"{value.low / GIB:z,.2f}", f"{value.high / GIB:z,.2f}"
+    return f"{value.point / GIB:z,.2f}", "" if low == high else f"{low} to {high}"
 
 
 def _table(name: str, value: str, width: int) -> Table:
@@ -130,6 +130,5 @@ def _communication(free: FreeMemory) -> str:
 
 
 def _size(value: Interval) -> str:
-    if value.is_exact:
-        return format_gib(value.point)
-    return f"{format_gib(value.point)} ({value.low / GIB:z.2f} to {value.high / GIB:z.2f})"
+    low, high = f"{value.low / GIB:z.2f}", f"{value.high / GIB:z.2f}"
+    return format_gib(value.point) if low == high else f"{format_gib(value.point)} ({low} to {high})"

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..budget_types import LOGGED_FREE
+from ..diagnose.absent_ranks import absent_ranks
 from ..diagnose.finding import Remedy
 from ..diagnose.maintainer import not_asked, report
 from ..diagnose.outgoing import without_secrets
@@ -96,6 +97,9 @@ def _headline(diagnosis: Diagnosis) -> Text:
     text.append(in_words(diagnosis.outcome), style=_STYLES.get(diagnosis.outcome, "bold yellow"))
     text.append(f"  {diagnosis.name}  ", style="bold")
     text.append(f"{diagnosis.engine} {diagnosis.version_text}, figures {diagnosis.origin}", style="dim")
+    absent = None if diagnosis.config is None else absent_ranks(diagnosis.config, diagnosis.pools)
+    if absent is not None:
+        text.append(f", {absent}", style="bold magenta")
     for mark in diagnosis.marks:
         text.append(f"\n{mark}", style="bold magenta")
     return text

@@ -97,6 +97,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         ("card_bytes", "Int64", "B", "the whole card that is there; in every row"),
         ("place", "string", "", "card or host: whose memory it is; in every row"),
         ("rank", "string", "", "the rank that the observed figures are of; empty where there is one; in every row"),
+        ("rank_words", "string", "", "why that one, or that the log has not all ranks; in every row"),
     ),
     "grid": _columns(
         ("setting", "string", "", "what varies, in words; not what is drawn along an axis (requests, context, memory)"),

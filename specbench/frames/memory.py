@@ -55,6 +55,7 @@ def _waterfall(found: Iterable[Step]) -> pd.DataFrame:
             "card_bytes": one.card,
             "place": "host" if one.on_host else "card",
             "rank": one.rank,
+            "rank_words": one.rank_words,
         }
         for one in found
     )

@@ -81,9 +81,9 @@ def waterfall(steps: pd.DataFrame, *, origin: Origin = "recorded", ax: Axes | No
     ax.set_ylim(len(steps) - 0.5, -0.75)
     ax.set_xlim(0, widest * 1.09)
     place = "host's memory" if steps["place"].iloc[0] == "host" else "card"
-    # Of several ranks the server goes by the one with least: its card is drawn.
-    rank = steps["rank"].iloc[0]
-    whose = f"of {rank} (no rank has less)" if rank else "per rank"
+    # Of several ranks the server goes by the one with least: its card is drawn, as far as the log has them.
+    rank, words = steps["rank"].iloc[0], steps["rank_words"].iloc[0]
+    whose = f"of {rank}{f' ({words})' if words else ''}" if rank else "per rank"
     ax.set_xlabel(f"GiB of the {place}, {whose}{_unexplained(steps, sides, origin)}")
     patches = {"predicted_bytes": predicted_patch(), "observed_bytes": observed_patch(origin)}
     legend_above(ax, [patch for name, patch in patches.items() if name in sides], columns=2)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..diagnose.finding import NO_PREDICTION, OWN_WORDS, Finding, Remedy
 from ..reading.outcome import in_words
 from ..terms import Outcome, Verdict
-from ..units import GIB, Interval, format_gib
+from ..units import GIB, Interval, Quantity, format_gib
 from .shown import Cell, Tone
 
 _VERDICT_TONES: dict[str, Tone] = {
@@ -29,6 +30,8 @@ _OUTCOME_TONES: dict[Outcome, Tone] = {
     "timed_out": "bad",
     "no_record": "bad",
 }
+#: Half of the last digit, bytes, where sizes are printed in hundredths of a GiB.
+_HUNDREDTHS = GIB // 200
 
 
 def verdict_cell(word: str) -> Cell:
@@ -101,8 +104,9 @@ def interval_cell(
         return Cell(text=unknown, tone="muted")
     if unit == "bytes":
         text = format_gib(interval.point, digits=3)
-        if not interval.is_exact:
-            text += f" ({interval.low / 2**30:z,.3f} to {interval.high / 2**30:z,.3f})"
+        ends = [f"{end / GIB:z,.3f}" for end in (interval.low, interval.high)]
+        if ends[0] != ends[1]:  # bounds that read the same tell nothing; the title has them in bytes
+            text += f" ({ends[0]} to {ends[1]})"
         title = f"{interval.low:,} to {interval.high:,} B" if not interval.is_exact else f"{interval.point:,} B"
     else:
         text = f"{interval.point:,}"
@@ -127,6 +131,12 @@ def amount_cell(value: int | None, unit: str, *, unknown: str = "not logged", si
         text = f"{sign}{format_gib(value, digits=3)}"
         return Cell(text=text, plain=f"{sign}{value}", title=f"{value:,} B", number=True)
     return Cell(text=f"{sign}{value:,}", plain=f"{sign}{value}", number=True)
+
+
+def logged_cell(size: Quantity) -> Cell:
+    """A size as it was read: a log prints hundredths of a GiB, and a third digit would be none of its own."""
+    cell = amount_cell(size.bytes, "bytes")
+    return replace(cell, text=format_gib(size.bytes)) if size.resolution_bytes >= _HUNDREDTHS else cell
 
 
 def range_cell(low: int, high: int, unit: str) -> Cell:

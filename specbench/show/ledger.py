@@ -12,14 +12,15 @@ from ..judging.ledger_ranks import Key, Others, by_key, others
 from ..rank_names import in_words
 from ..studies.seen import Seen
 from ..units import MIB, format_gib
-from .figures import amount_cell
+from .figures import amount_cell, logged_cell
 from .shown import Cell, Shown, Value, joined, paragraph, table
 
 _TOTALS = {
     "card": "the whole card",
-    "free_before_loading": "free before loading (the card's total is not known)",
+    "free_before_loading": "free before loading",
     "accounted": "what the log accounts for (it begins later)",
 }
+_NO_TOTAL = " (the card's total is not known)"
 
 
 def ledger(study: Seen) -> Shown:
@@ -43,16 +44,17 @@ def _differing(first: Ledger, same: Sequence[str], groups: Sequence[Others]) -> 
     keys = sorted({key for group in groups for key in group.differs}, key=[*mine, *_further(mine, groups)].index)
     rows: list[list[Value]] = [[in_words([first.rank, *same]), *(_size(mine.get(key)) for key in keys)]]
     for group in groups:
-        cells: list[Value] = [
-            amount_cell(None if (size := group.differs[key]) is None else size.bytes, "bytes")
-            if key in group.differs
-            else Cell(text="the same", tone="muted")
-            for key in keys
-        ]
-        rows.append([in_words(group.ranks), *cells])
+        rows.append([in_words(group.ranks), *(_other(group, key) for key in keys)])
     names = [_label(key, keys) for key in keys]
     caption = f"Where other ranks differ from {first.rank or 'it'} by more than rounding; all else is the same"
     return table(["rank", *names], rows, caption=caption)
+
+
+def _other(group: Others, key: Key) -> Cell:
+    if key not in group.differs:
+        return Cell(text="the same", tone="muted")
+    size = group.differs[key]
+    return amount_cell(None, "bytes") if size is None else logged_cell(size)
 
 
 def _further(mine: Mapping[Key, Entry], groups: Sequence[Others]) -> list[Key]:
@@ -61,7 +63,7 @@ def _further(mine: Mapping[Key, Entry], groups: Sequence[Others]) -> list[Key]:
 
 
 def _size(entry: Entry | None) -> Cell:
-    return amount_cell(None if entry is None or entry.size is None else entry.size.bytes, "bytes")
+    return amount_cell(None, "bytes") if entry is None or entry.size is None else logged_cell(entry.size)
 
 
 def _label(key: Key, keys: Sequence[Key]) -> str:
@@ -73,12 +75,13 @@ def _label(key: Key, keys: Sequence[Key]) -> str:
 def _table(found: Ledger, ranks: list[str], study: Seen) -> Shown:
     whose = " of the host" if found.on_host else ""
     rows: list[list[Value]] = [
-        [_what(entry), amount_cell(None if entry.size is None else entry.size.bytes, "bytes"), _source(entry)]
+        [_what(entry, found), _size(entry), _source(entry)]
         for entry in found.entries
         if not (found.total_of == "accounted" and entry.term == "unexplained")  # it has none: 0 is no figure of the log
     ]
-    total = amount_cell(found.total.bytes, "bytes")
-    rows.append([Cell(text=f"= {_TOTALS[found.total_of]}{whose}"), total, Cell(text=found.total_source, wide=True)])
+    without_card = found.total_of == "free_before_loading" and not found.on_host
+    name = f"= {_TOTALS[found.total_of]}{whose}{_NO_TOTAL if without_card else ''}"
+    rows.append([Cell(text=name), logged_cell(found.total), Cell(text=found.total_source, wide=True)])
     named = in_words(rank for rank in ranks if rank)
     of_rank = f" of {named}" if named else ""
     rounding = (
@@ -98,8 +101,8 @@ def _table(found: Ledger, ranks: list[str], study: Seen) -> Shown:
     return joined([table(["what", study.origin, "from"], rows, caption=caption), *slack, *beside])
 
 
-def _what(entry: Entry) -> Cell:
-    name = str(entry.term).replace("_", " ")
+def _what(entry: Entry, found: Ledger) -> Cell:
+    name = _label((entry.term, entry.role, 0), [(one.term, one.role, 0) for one in found.entries])
     return Cell(text=name, title=entry.label, below=None if entry.label == name else entry.label)
 
 

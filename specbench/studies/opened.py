@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from .. import __version__
 from ..configuration.explain import listed, shown
+from ..diagnose.absent_ranks import absent_ranks
 from ..diagnose.against import with_other
 from ..diagnose.diagnosis import of_paths
 from ..diagnose.told import Told, told_by
@@ -73,6 +74,7 @@ class LogStudy(Seen):
             f"{self.origin}: a log alone",
             f"SGLang {self.diagnosis.version_text}",
             str(model) if model is not None else "model not logged",
+            *([] if self.config is None or (of := absent_ranks(self.config, self.diagnosis.pools)) is None else [of]),
             f"specbench {__version__}",
         )
 

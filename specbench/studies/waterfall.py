@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
+from ..diagnose.absent_ranks import absent_ranks
 from ..diagnose.types import Diagnosis
 from ..errors import SpecbenchError
 from ..gpus import Communication, load_gpu
@@ -56,6 +57,7 @@ class Step:
     card: int | None  # bytes of the card that is there, by NVML where it was sampled
     on_host: bool = False  # the memory is a host's: there is no card, and so no total to start from
     rank: str = ""  # of the observed figures; "" where there is one rank, or nothing is observed
+    rank_words: str = ""  # why that one: "no rank has less"; or that the log has not all of them
 
 
 def steps(found: Diagnosis) -> tuple[Step, ...]:
@@ -75,7 +77,16 @@ def steps(found: Diagnosis) -> tuple[Step, ...]:
         _Side(card=None, pre=None, values={}) if ledger is None else _observed(ledger),
         on_host=ledger.on_host if ledger is not None else config is not None and _is_host(config),
         rank="" if ledger is None else ledger.rank,
+        rank_words="" if ledger is None else _rank_words(found, ledger),
     )
+
+
+def _rank_words(found: Diagnosis, ledger: Ledger) -> str:
+    """'no rank has less' is known where all ranks logged what they have."""
+    absent = None if found.config is None else absent_ranks(found.config, found.pools)
+    if absent is not None:
+        return f"{absent.partition(' (')[0]}; others may have less"
+    return "no rank has less" if found.pools.deciding_rank == ledger.rank else ""
 
 
 def basis(found: Diagnosis) -> Basis:
@@ -168,7 +179,9 @@ def _points(budget: MemoryBudget) -> dict[str, int | None]:
     return {term: one.bytes.point if one.bytes is not None else None for term, one in budget.terms.items()}
 
 
-def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") -> tuple[Step, ...]:
+def _steps(
+    predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "", rank_words: str = ""
+) -> tuple[Step, ...]:
     present: list[str] = [
         term for term in (*_POOLS, *_OTHER_POOLS) if predicted.values.get(term) or observed.values.get(term)
     ]
@@ -186,6 +199,7 @@ def _steps(predicted: _Side, observed: _Side, *, on_host: bool, rank: str = "") 
             card=observed.card,
             on_host=on_host,
             rank=rank,
+            rank_words=rank_words,
         )
         for term in order
     )
