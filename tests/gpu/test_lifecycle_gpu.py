@@ -14,6 +14,7 @@ import time
 import psutil
 import pytest
 
+from specbench.lifecycle import temporary
 from specbench.records.folders import unfinished
 from specbench.records.record import RunRecord
 from specbench.terms import Status
@@ -40,6 +41,7 @@ def nothing_is_left(bench: GpuBench, tree: set[int]) -> None:
     assert bench.left(timeout_s=_END_S) == {}
     assert not any(is_living(pid) for pid in tree)
     assert until(bench.is_free, 60), f"{bench.before} bytes in use before, {bench.used_bytes()} after"
+    assert temporary.left_over() == ()
 
 
 def is_living(pid: int) -> bool:
