@@ -15,23 +15,19 @@ from ..hf import HfConfig
 from ..layers import KimiDelta, LatentAttention, Layer, LightningAttention, StateLayer, split
 from ..weights import Part, Tensor
 from . import blocks, kda, latent
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 _FLOAT = 4
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config.section_or_none("text_config") or config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     recurrent, full = _recurrent(decoder), _full(decoder)
     return tuple(recurrent if linear else full for linear in _linear(decoder))
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     seen: set[type] = set()
@@ -61,12 +57,12 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
     """The multi-token head has latent attention."""
-    decoder = text(config)
+    decoder = text_section(config)
     return (_full(decoder),) * decoder.layers_or("num_nextn_predict_layers", 0)
 
 
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     sizes = replace(sizes, recipe=sizes.recipe.builtin_draft)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
@@ -174,7 +170,7 @@ def _head(sizes: blocks.Sizes, decoder: HfConfig) -> Iterator[Part]:
 
 ARCHITECTURE = Architecture(
     family="bailing",
-    text=text,
+    text=text_section,
     layers=layers,
     tensors=tensors,
     draft_layers=draft_layers,

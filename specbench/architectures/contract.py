@@ -11,12 +11,22 @@ from ..layers.side import SideState
 from ..weights import Part
 
 
+def whole_file(config: HfConfig) -> HfConfig:
+    """Of a text model: the decoder's numbers stand at the top."""
+    return config
+
+
+def text_section(config: HfConfig) -> HfConfig:
+    """`text_config`, where a file has it (a decoder beside a vision tower, say); else the whole file."""
+    return config.section_or_none("text_config") or config
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """One family. `text` finds the section that holds the decoder's numbers (the file itself for text models)."""
+    """One family. `text` finds the section that holds the decoder's numbers."""
 
     family: str
-    text: Callable[[HfConfig], HfConfig]
+    text: Callable[[HfConfig], HfConfig] = whole_file
     layers: Callable[
         [HfConfig], tuple[Layer, ...]
     ]  # all decoder layers, in order; `Together` where one keeps several things or none

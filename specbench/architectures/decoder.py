@@ -12,22 +12,18 @@ from ..hf import HfConfig
 from ..layers import FullAttention, Layer
 from ..weights import Doubt, Part, Tensor
 from . import blocks
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 _EAGLE3_FEATURES = 3  # hidden states of a low, a middle and a high layer of the target
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config.section_or_none("text_config") or config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     return (_layer(decoder),) * decoder.layers("num_hidden_layers")
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     yield from _stack(decoder, sizes)
@@ -36,7 +32,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 
 def eagle3_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     target_hidden = decoder.integer_or("target_hidden_size", sizes.hidden)
@@ -75,5 +71,5 @@ def _layer(decoder: HfConfig) -> FullAttention:
     )
 
 
-ARCHITECTURE = Architecture(family="decoder", text=text, layers=layers, tensors=tensors)
-EAGLE3 = Architecture(family="eagle3", text=text, layers=layers, tensors=eagle3_tensors)
+ARCHITECTURE = Architecture(family="decoder", text=text_section, layers=layers, tensors=tensors)
+EAGLE3 = Architecture(family="eagle3", text=text_section, layers=layers, tensors=eagle3_tensors)

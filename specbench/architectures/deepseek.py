@@ -15,22 +15,18 @@ from ..hf import HfConfig
 from ..layers import LatentAttention, Layer
 from ..weights import Part, Tensor
 from . import blocks, latent
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 _FLOAT = 4
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config.section_or_none("text_config") or config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     return tuple(latent.layer(decoder, shared=one) for one in _shares(decoder, decoder.layers("num_hidden_layers")))
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     kept = layers(config)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
@@ -50,12 +46,12 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
     """The multi-token head is one decoder layer more, whose indexer is its own."""
-    decoder = text(config)
+    decoder = text_section(config)
     return (latent.layer(decoder),) * decoder.layers_or("num_nextn_predict_layers", 0)
 
 
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     sizes = replace(sizes, recipe=sizes.recipe.builtin_draft)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
@@ -130,7 +126,7 @@ def _shares(decoder: HfConfig, number: int) -> tuple[bool, ...]:
 
 ARCHITECTURE = Architecture(
     family="deepseek",
-    text=text,
+    text=text_section,
     layers=layers,
     tensors=tensors,
     draft_layers=draft_layers,

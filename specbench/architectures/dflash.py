@@ -12,17 +12,12 @@ from collections.abc import Iterator
 from ..hf import HfConfig
 from ..layers import FullAttention, Layer
 from ..weights import Part
-from . import blocks
+from . import blocks, kinds
 from .contract import Architecture
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    head_dim = config.head_width()
-    layer = FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+    layer = kinds.full_attention(config, config.head_width())
     return (layer,) * config.layers("num_hidden_layers")
 
 
@@ -54,10 +49,9 @@ def block_size(config: HfConfig) -> int | None:
     return inner or config.integer_or("block_size", 0) or None
 
 
-ARCHITECTURE = Architecture(family="dflash", text=text, layers=layers, tensors=tensors, block_size=block_size)
+ARCHITECTURE = Architecture(family="dflash", layers=layers, tensors=tensors, block_size=block_size)
 SELECTOR = Architecture(
     family="dflash2",
-    text=text,
     layers=layers,
     tensors=tensors,
     tensors_unknown="the candidate selector and the convolutions of a DFlash2 draft are not modelled",

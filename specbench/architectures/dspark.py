@@ -19,7 +19,6 @@ def block_size(config: HfConfig) -> int | None:
 
 ARCHITECTURE = Architecture(
     family="dspark",
-    text=dflash.text,
     layers=dflash.layers,
     tensors=dflash.tensors,
     tensors_unknown="the Markov head of a DSpark draft is not modelled",

@@ -19,10 +19,6 @@ from .contract import Architecture
 _EXPAND = 2
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     both = Together(parts=(attention(config), mamba2(config)))
     return (both,) * config.layers("num_hidden_layers")
@@ -92,4 +88,4 @@ def _in_float32(part: Tensor) -> Repacked:
     return Repacked(before=part.bytes, bytes=part.parameters * 4, parameters=part.parameters, module=part.module)
 
 
-ARCHITECTURE = Architecture(family="falcon_h1", text=text, layers=layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="falcon_h1", layers=layers, tensors=tensors)

@@ -17,10 +17,6 @@ from .contract import Architecture
 _FULL = ("attention", "full_attention")
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     linear, full = qwen3_5.gated_delta_net(config), latent.layer(config)
     return tuple(full if one else linear for one in _full(config))
@@ -42,7 +38,6 @@ def _full(config: HfConfig) -> tuple[bool, ...]:
 
 ARCHITECTURE = Architecture(
     family="gigachat35",
-    text=text,
     layers=layers,
     tensors=tensors,
     tensors_unknown="the tensors of GigaChat 3.5 are not modelled",

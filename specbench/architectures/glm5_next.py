@@ -13,25 +13,21 @@ from ..hf import HfConfig
 from ..layers import KimiDelta, Layer
 from ..weights import Part
 from . import kinds, latent
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 _PERIOD = 4
 _FULL_KINDS = ("deepseek_sparse_attention", "full_attention")
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config.section_or_none("text_config") or config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     recurrent, full = _delta(decoder), latent.layer(decoder)
     return tuple(recurrent if linear else full for linear in _linear(decoder))
 
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
     """The multi-token head has sparse latent attention."""
-    decoder = text(config)
+    decoder = text_section(config)
     return (latent.layer(decoder),) * decoder.layers_or("num_nextn_predict_layers", 0)
 
 
@@ -68,7 +64,7 @@ def _linear(decoder: HfConfig) -> tuple[bool, ...]:
 
 ARCHITECTURE = Architecture(
     family="glm5_next",
-    text=text,
+    text=text_section,
     layers=layers,
     tensors=tensors,
     draft_layers=draft_layers,

@@ -19,10 +19,6 @@ from .contract import Architecture
 _LAID_OUT_ANEW = 0.4
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     dim, heads = config.integer("head_dim"), config.integer("num_key_value_heads")
     known: dict[str, Layer] = {
@@ -60,4 +56,4 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     yield from blocks.head(sizes, config.integer("vocab_size"))
 
 
-ARCHITECTURE = Architecture(family="gpt_oss", text=text, layers=layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="gpt_oss", layers=layers, tensors=tensors)

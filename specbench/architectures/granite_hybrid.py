@@ -16,17 +16,12 @@ from . import blocks, kinds
 from .contract import Architecture
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     return kinds.by_type(config, {"mamba": mamba2(config), "attention": attention(config)})
 
 
 def attention(config: HfConfig) -> FullAttention:
-    head_dim = config.share("hidden_size", "num_attention_heads")
-    return FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+    return kinds.full_attention(config, config.share("hidden_size", "num_attention_heads"))
 
 
 def mamba2(config: HfConfig) -> Mamba2:
@@ -77,4 +72,4 @@ def _feed_forward(sizes: blocks.Sizes, config: HfConfig) -> Iterator[Part]:
         yield from blocks.mlp(sizes, shared, "shared_mlp")
 
 
-ARCHITECTURE = Architecture(family="granite_hybrid", text=text, layers=layers, tensors=tensors, reads_state_dtype=False)
+ARCHITECTURE = Architecture(family="granite_hybrid", layers=layers, tensors=tensors, reads_state_dtype=False)

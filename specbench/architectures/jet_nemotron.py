@@ -19,18 +19,13 @@ from . import blocks, kinds
 from .contract import Architecture
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     full = attention(config)
     return kinds.by_type(config, {"jet": jet_block(config), "attn": full, "swa": full})
 
 
 def attention(config: HfConfig) -> FullAttention:
-    head_dim = config.share("hidden_size", "num_attention_heads")
-    return FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+    return kinds.full_attention(config, config.share("hidden_size", "num_attention_heads"))
 
 
 def jet_block(config: HfConfig) -> GatedDeltaNet:
@@ -90,4 +85,4 @@ def _jet_block(sizes: blocks.Sizes, layer: GatedDeltaNet, config: HfConfig) -> I
     yield sizes.at("o_norm").tensor(layer.v_dim)
 
 
-ARCHITECTURE = Architecture(family="jet_nemotron", text=text, layers=layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="jet_nemotron", layers=layers, tensors=tensors)

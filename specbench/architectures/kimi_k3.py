@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..hf import HfConfig
 from ..weights import Part
 from . import kimi_linear
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
@@ -21,7 +21,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 ARCHITECTURE = Architecture(
     family="kimi_k3",
-    text=kimi_linear.text,
+    text=text_section,
     layers=kimi_linear.layers,
     tensors=tensors,
     tensors_unknown="the tensors of Kimi-K3 are not modelled: the engine merges some of them after loading",

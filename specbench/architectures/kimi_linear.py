@@ -13,13 +13,9 @@ from ..hf import HfConfig
 from ..layers import KimiDelta, LatentAttention, Layer
 from ..weights import Part, Tensor
 from . import blocks, kda, latent
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 _FLOAT = 4
-
-
-def text(config: HfConfig) -> HfConfig:
-    return config.section_or_none("text_config") or config
 
 
 def delta(decoder: HfConfig) -> KimiDelta:
@@ -32,7 +28,7 @@ def delta(decoder: HfConfig) -> KimiDelta:
 
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     number, linear = decoder.layers("num_hidden_layers"), decoder.section("linear_attn_config")
     listed = set(linear.integers("kda_layers"))
     outside = sorted(listed - set(range(1, number + 1)))
@@ -45,7 +41,7 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     yield blocks.vocabulary(sizes, decoder.integer("vocab_size"))
     full: list[int] = []
@@ -84,4 +80,4 @@ def _feed_forward(sizes: blocks.Sizes, decoder: HfConfig, number: int) -> Iterat
         yield from blocks.mlp(here, shared * width, "shared_experts")
 
 
-ARCHITECTURE = Architecture(family="kimi_linear", text=text, layers=layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="kimi_linear", text=text_section, layers=layers, tensors=tensors)

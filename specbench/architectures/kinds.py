@@ -1,4 +1,4 @@
-"""Decoder layers by their names in `layer_types`. In: a configuration and what each name means. Out: each layer's."""
+"""Decoder layers: by their names in `layer_types`, by an interval, and the commonest kind. In: a configuration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from ..errors import SpecError
 from ..hf import HfConfig
+from ..layers import FullAttention
 
 _Meaning = TypeVar("_Meaning")
 
@@ -28,3 +29,8 @@ def by_interval(decoder: HfConfig, linear: _Meaning, full: _Meaning) -> tuple[_M
     """Where no names are given: full attention is the last layer of each `full_attention_interval`."""
     number, interval = decoder.layers("num_hidden_layers"), decoder.integer("full_attention_interval")
     return tuple(full if (i + 1) % interval == 0 else linear for i in range(number))
+
+
+def full_attention(decoder: HfConfig, head_dim: int) -> FullAttention:
+    """Grouped-query attention whose heads of K and V are as wide. SpecError: the file does not say how many."""
+    return FullAttention(kv_heads=decoder.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)

@@ -18,10 +18,6 @@ from .contract import Architecture
 _MULTIPLE_OF = 256  # transformers' default of block_multiple_of
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     convolution = ShortConvolution(channels=config.integer("hidden_size"), kernel=config.integer("conv_L_cache"))
     known: dict[str, Layer] = {"conv": convolution, "short_conv": convolution, "full_attention": attention(config)}
@@ -35,8 +31,7 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 
 def attention(config: HfConfig) -> FullAttention:
-    head_dim = config.head_width()
-    return FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+    return kinds.full_attention(config, config.head_width())
 
 
 def intermediate(config: HfConfig) -> int:
@@ -100,5 +95,5 @@ def _experts(sizes: blocks.Sizes, config: HfConfig) -> Iterator[Part]:
     yield from sizes.experts(number, config.integer("moe_intermediate_size"))
 
 
-ARCHITECTURE = Architecture(family="lfm2", text=text, layers=layers, tensors=tensors)
-MOE = Architecture(family="lfm2_moe", text=text, layers=layers, tensors=moe_tensors)
+ARCHITECTURE = Architecture(family="lfm2", layers=layers, tensors=tensors)
+MOE = Architecture(family="lfm2_moe", layers=layers, tensors=moe_tensors)

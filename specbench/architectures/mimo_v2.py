@@ -15,10 +15,6 @@ from ..weights import Part
 from .contract import Architecture
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def layers(config: HfConfig) -> tuple[Layer, ...]:
     number, pattern = config.layers("num_hidden_layers"), config.integers("hybrid_layer_pattern")
     if len(pattern) != number or not set(pattern) <= {0, 1}:
@@ -46,7 +42,6 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 ARCHITECTURE = Architecture(
     family="mimo_v2",
-    text=text,
     layers=layers,
     tensors=tensors,
     tensors_unknown="the tensors of MiMo-V2 are not modelled",

@@ -12,17 +12,13 @@ from ..errors import SpecError
 from ..hf import HfConfig
 from ..layers import FullAttention, Layer, LightningAttention, split
 from ..weights import Part
-from . import blocks
+from . import blocks, kinds
 from .contract import Architecture
 
 _KINDS = {
     **dict.fromkeys(("minicpm4", "minicpm", "standard", "attention", "attn"), "softmax"),
     **dict.fromkeys(("lightning", "lightning-attn", "lightning_attn"), "linear"),
 }
-
-
-def text(config: HfConfig) -> HfConfig:
-    return config
 
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
@@ -57,8 +53,7 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 
 def _softmax(config: HfConfig) -> FullAttention:
-    head_dim = config.head_width()
-    return FullAttention(kv_heads=config.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+    return kinds.full_attention(config, config.head_width())
 
 
 def _lightning(config: HfConfig) -> LightningAttention:
@@ -95,4 +90,4 @@ def _linear_tensors(sizes: blocks.Sizes, config: HfConfig) -> Iterator[Part]:
         yield here.at("k_norm").tensor(layer.head_dim)
 
 
-ARCHITECTURE = Architecture(family="minicpm_sala", text=text, layers=layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="minicpm_sala", layers=layers, tensors=tensors)

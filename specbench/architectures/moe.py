@@ -12,11 +12,11 @@ from ..hf import HfConfig
 from ..layers import FullAttention
 from ..weights import Part
 from . import blocks, decoder
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    numbers = decoder.text(config)
+    numbers = text_section(config)
     sizes = blocks.sizes(numbers, config, tp)
     mixtral = numbers.data.get("num_local_experts") is not None
     words = numbers.integer("vocab_size")
@@ -58,4 +58,4 @@ def _dense(numbers: HfConfig, number: int) -> bool:
     return number in listed or (number + 1) % numbers.integer_or("decoder_sparse_step", 1) != 0
 
 
-ARCHITECTURE = Architecture(family="moe", text=decoder.text, layers=decoder.layers, tensors=tensors)
+ARCHITECTURE = Architecture(family="moe", text=text_section, layers=decoder.layers, tensors=tensors)

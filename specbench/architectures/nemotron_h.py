@@ -29,10 +29,6 @@ _HEAD_KINDS = ("attention", "moe")
 _EXPERTS, _EXPERT_WIDTH = 8, 7_688
 
 
-def text(config: HfConfig) -> HfConfig:
-    return config
-
-
 def kinds(config: HfConfig, *, head: bool = False) -> tuple[str, ...]:
     """The kind of each decoder layer, or of each layer of the MTP head. The list wins over the pattern."""
     listed, pattern = ("mtp_layers_block_type", "mtp_hybrid_override_pattern") if head else _LAYOUT
@@ -148,7 +144,6 @@ def _experts(sizes: blocks.Sizes, config: HfConfig) -> Iterator[Part]:
 
 ARCHITECTURE = Architecture(
     family="nemotron_h",
-    text=text,
     layers=layers,
     tensors=tensors,
     draft_layers=draft_layers,

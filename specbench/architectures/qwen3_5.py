@@ -13,16 +13,11 @@ from ..hf import HfConfig
 from ..layers import FullAttention, GatedDeltaNet, Layer
 from ..weights import Part, RotaryTable
 from . import blocks, kinds
-from .contract import Architecture
-
-
-def text(config: HfConfig) -> HfConfig:
-    return config.section_or_none("text_config") or config
+from .contract import Architecture, text_section
 
 
 def full_attention(decoder: HfConfig) -> FullAttention:
-    head_dim = decoder.integer("head_dim")
-    return FullAttention(kv_heads=decoder.integer("num_key_value_heads"), head_dim=head_dim, v_head_dim=head_dim)
+    return kinds.full_attention(decoder, decoder.integer("head_dim"))
 
 
 def gated_delta_net(decoder: HfConfig) -> GatedDeltaNet:
@@ -36,7 +31,7 @@ def gated_delta_net(decoder: HfConfig) -> GatedDeltaNet:
 
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     full, linear = full_attention(decoder), gated_delta_net(decoder)
     if decoder.data.get("layer_types") is None:
         return kinds.by_interval(decoder, linear, full)
@@ -44,7 +39,7 @@ def layers(config: HfConfig) -> tuple[Layer, ...]:
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     vision = config.section_or_none("vision_config")
     if vision is not None:
@@ -68,13 +63,13 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     return (full_attention(decoder),) * decoder.layers_or("mtp_num_hidden_layers", 0)
 
 
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
     """The head's rotary table is the target's: SGLang keeps one per geometry in a process."""
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     sizes = replace(sizes, module="mtp", recipe=sizes.recipe.builtin_draft)
     yield sizes.at("fc").tensor(2 * sizes.hidden, sizes.hidden)
@@ -91,7 +86,7 @@ def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 def tied(config: HfConfig) -> bool:
     """Whether head and embedding are one tensor: the section with the decoder's numbers decides."""
-    return text(config).flag("tie_word_embeddings", config.flag("tie_word_embeddings", False))
+    return text_section(config).flag("tie_word_embeddings", config.flag("tie_word_embeddings", False))
 
 
 def _rotary(decoder: HfConfig) -> RotaryTable:
@@ -112,7 +107,7 @@ def _feed_forward(sizes: blocks.Sizes, decoder: HfConfig) -> Iterator[Part]:
 
 ARCHITECTURE = Architecture(
     family="qwen3_5",
-    text=text,
+    text=text_section,
     layers=layers,
     tensors=tensors,
     draft_layers=draft_layers,

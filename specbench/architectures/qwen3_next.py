@@ -12,7 +12,7 @@ from ..hf import HfConfig
 from ..layers import Layer
 from ..weights import Part
 from . import qwen3_5
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 
 def _with_mtp(config: HfConfig) -> HfConfig:
@@ -29,7 +29,7 @@ def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 ARCHITECTURE = Architecture(
     family="qwen3_next",
-    text=qwen3_5.text,
+    text=text_section,
     layers=qwen3_5.layers,
     tensors=qwen3_5.tensors,
     draft_layers=draft_layers,

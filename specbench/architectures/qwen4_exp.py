@@ -16,15 +16,14 @@ from ..layers import FullAttention, GatedDeltaNet, IndexedAttention, Layer
 from ..layers.side import SideState
 from ..weights import Part
 from . import blocks, kinds, qwen3_5
-from .contract import Architecture
+from .contract import Architecture, text_section
 
 _FULL = ("full_attention", "qwen_sparse_attention", "indexed_attention")
 _INDEX = ("indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_compress_ratio")
-text = qwen3_5.text
 
 
 def layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     linear, full = qwen3_5.gated_delta_net(decoder), full_attention(decoder)
     if decoder.data.get("layer_types") is None:
         return kinds.by_interval(decoder, linear, full)
@@ -48,7 +47,7 @@ def full_attention(decoder: HfConfig) -> FullAttention:
 
 def side_state(config: HfConfig) -> SideState | None:
     """Of the layers with an embedding of their own; the dilation is the number of tokens that are hashed."""
-    decoder = text(config)
+    decoder = text_section(config)
     numbers = decoder.integers("ple_layer_ids") if decoder.data.get("ple_layer_ids") is not None else ()
     if not numbers:
         return None
@@ -62,7 +61,7 @@ def side_state(config: HfConfig) -> SideState | None:
 
 
 def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     vision = config.section_or_none("vision_config")
     if vision is not None:
@@ -90,12 +89,12 @@ def tensors(config: HfConfig, tp: int) -> Iterator[Part]:
 
 
 def draft_layers(config: HfConfig) -> tuple[Layer, ...]:
-    decoder = text(config)
+    decoder = text_section(config)
     return (full_attention(decoder),) * decoder.layers_or("mtp_num_hidden_layers", 0)
 
 
 def draft_tensors(config: HfConfig, tp: int) -> Iterator[Part]:
-    decoder = text(config)
+    decoder = text_section(config)
     sizes = blocks.sizes(decoder, config, tp)
     sizes = replace(sizes, module="mtp", recipe=sizes.recipe.builtin_draft)
     yield sizes.at("fc_embedding").tensor(sizes.hidden, sizes.hidden)
@@ -150,7 +149,7 @@ def _embedding(sizes: blocks.Sizes, decoder: HfConfig) -> Iterator[Part]:
 
 ARCHITECTURE = Architecture(
     family="qwen4_exp",
-    text=text,
+    text=text_section,
     layers=layers,
     tensors=tensors,
     draft_layers=draft_layers,
