@@ -7,6 +7,7 @@ Inside specbench memory is bytes (int); only text and plots use GiB, and they sa
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 GIB = 2**30
@@ -23,6 +24,16 @@ class Quantity:
     @property
     def interval(self) -> Interval:
         return Interval(self.bytes - self.resolution_bytes, self.bytes, self.bytes + self.resolution_bytes)
+
+    @classmethod
+    def total(cls, parts: Iterable[Quantity]) -> Quantity:
+        """The sum, with the rounding of all. Of none: 0, exactly."""
+        every = list(parts)
+        return cls(sum(part.bytes for part in every), sum(part.resolution_bytes for part in every))
+
+    def minus(self, other: Quantity) -> Quantity:
+        """What is left of it, with the rounding of both."""
+        return Quantity(self.bytes - other.bytes, self.resolution_bytes + other.resolution_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +60,21 @@ class Interval:
         """Whether `value` lies inside, bounds included, widened by `slop` on both sides."""
         return self.low - slop <= value <= self.high + slop
 
+    def shifted(self, by: int) -> Interval:
+        """More by a known figure."""
+        return Interval(self.low + by, self.point + by, self.high + by)
+
+    def plus(self, other: Interval) -> Interval:
+        """The sum of two figures, neither of which tells anything of the other."""
+        return Interval(self.low + other.low, self.point + other.point, self.high + other.high)
+
+    def minus(self, other: Interval) -> Interval:
+        """The difference of two such figures: the least is left of the least when the most is taken."""
+        return Interval(self.low - other.high, self.point - other.point, self.high - other.low)
+
 
 def gib_text_to_quantity(text: str) -> Quantity:
-    """'17.16' (GiB as SGLang prints it) -> 18,425,409,044 B ± 5,368,709 B (half of 0.01 GiB).
+    """'17.16' (GiB as SGLang prints it) -> 18,425,409,044 B ± 5,368,710 B (half of 0.01 GiB).
 
     The resolution follows from the digits printed: '3' is ± 0.5 GiB, '3.141' is ± 0.0005 GiB.
     """
@@ -81,6 +104,16 @@ def format_gib(size_bytes: float | None, *, unknown: str = "not logged", digits:
 def format_count(value: int | None, *, unknown: str = "not logged") -> str:
     """'87,061', or the word for an unknown figure (never 0)."""
     return unknown if value is None else f"{value:,}"
+
+
+def format_range(interval: Interval) -> str:
+    """'33 to 34', or one figure where both ends are the same."""
+    return f"{interval.point:,}" if interval.is_exact else f"{interval.low:,} to {interval.high:,}"
+
+
+def format_spread(interval: Interval) -> str:
+    """'87,061 (87,058 to 87,064)', or one figure where the ends are the same."""
+    return f"{interval.point:,}" if interval.is_exact else f"{interval.point:,} ({format_range(interval)})"
 
 
 def counted(count: int, noun: str) -> str:

@@ -142,7 +142,7 @@ def loading_beside(settings: Settings, logged_pre: int, logged_post: int) -> int
 
 def _loaded(settings: Settings, weights: Interval, draft: Interval) -> Interval:
     """Weights on a rank when the pools are sized: up to 0.5.13 the draft comes after them."""
-    return _plus(weights, draft) if settings.rule.draft_loads_first else weights
+    return weights.plus(draft) if settings.rule.draft_loads_first else weights
 
 
 def _emulated(settings: Settings, card: Interval, ranks: int) -> Interval:
@@ -187,7 +187,3 @@ def _why_no_weights(settings: Settings) -> str:
     draft = settings.draft.why_no_weights if settings.draft is not None else ""
     why = settings.target.why_no_weights or draft
     return why or "data-parallel attention splits them in a way that is not modelled for this family"
-
-
-def _plus(first: Interval, second: Interval) -> Interval:
-    return Interval(first.low + second.low, first.point + second.point, first.high + second.high)

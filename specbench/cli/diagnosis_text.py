@@ -23,7 +23,7 @@ from ..diagnose.outgoing import without_secrets
 from ..diagnose.types import Diagnosis, Serving
 from ..reading.outcome import in_words
 from ..terms import OUTCOMES, Basis, Limit
-from ..units import Interval, counted, format_count
+from ..units import counted, format_count, format_range
 from .findings_text import Flags, finding_text, further_remedies, listed_remedies
 from .ledger_text import beside, ledger_text, other_ranks
 from .pools_text import pools_text
@@ -173,7 +173,7 @@ def _limits(diagnosis: Diagnosis, width: int) -> Table:
         predicted = diagnosis.budgets[basis].limits.get(limit) if basis else None
         cells = [
             format_count(asked if isinstance(asked, int) else None, unknown=not_asked(diagnosis)),
-            _interval(predicted.value) if predicted and predicted.value else "not predicted",
+            format_range(predicted.value) if predicted and predicted.value else "not predicted",
             format_count(diagnosis.resolved.get(limit)),
             _served(diagnosis) if limit == "running_requests" else "",
         ]
@@ -200,10 +200,6 @@ def _short(diagnosis: Diagnosis, basis: Basis) -> str:
 def _basis(diagnosis: Diagnosis, basis: Basis) -> str:
     budget = diagnosis.budgets[basis]
     return f"from {budget.basis_words}" if basis == "config" else f"with the {budget.free.words}"
-
-
-def _interval(interval: Interval) -> str:
-    return f"{interval.point:,}" if interval.is_exact else f"{interval.low:,} to {interval.high:,}"
 
 
 def _serving(serving: Serving, origin: str) -> Text:

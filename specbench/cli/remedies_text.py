@@ -12,7 +12,7 @@ from rich.text import Text
 from ..diagnose.finding import NO_PREDICTION, ORDER, OWN_FIGURES, OWN_WORDS, Remedy
 from ..diagnose.remedy_words import on_server
 from ..terms import Limit
-from ..units import format_count
+from ..units import format_count, format_range
 
 _EFFECTS: tuple[tuple[Limit, str], ...] = (
     ("running_requests", "requests"),
@@ -92,7 +92,7 @@ def bounds_text(remedy: Remedy, limit: Limit, *, unknown: str = "not predicted")
     bounds = remedy.spans.get(limit)
     if bounds is None:
         return format_count(remedy.predicted.get(limit), unknown=unknown)
-    return f"{bounds.low:,}" if bounds.is_exact else f"{bounds.low:,} to {bounds.high:,}"
+    return format_range(bounds)
 
 
 def _value(value: Any) -> str:

@@ -13,7 +13,6 @@ from ..budget_types import FreeMemory
 from ..engines.contract import Line
 from ..errors import SpecbenchError
 from ..judging.judge import as_resolved, passed
-from ..units import Interval
 from .case import Case
 from .catalogue import Severity
 
@@ -42,10 +41,7 @@ def tokens_of(case: Case, size: int) -> tuple[int, str] | None:
 
 
 def _shifted(free: FreeMemory, size: int) -> FreeMemory:
-    def up(interval: Interval) -> Interval:
-        return Interval(interval.low + size, interval.point + size, interval.high + size)
-
-    return dataclasses.replace(free, pre=up(free.pre), post=up(free.post))
+    return dataclasses.replace(free, pre=free.pre.shifted(size), post=free.post.shifted(size))
 
 
 def _logged_cell(case: Case) -> float | None:

@@ -15,7 +15,7 @@ from ..engines.contract import Failure
 from ..engines.sglang.argument_defaults import defaults_of
 from ..reading.outcome import in_words
 from ..terms import Limit
-from ..units import GIB, counted, format_count, format_gib
+from ..units import GIB, counted, format_count, format_gib, format_range
 from .finding import Finding
 from .outgoing import fenced, inline, safe, table
 from .types import Diagnosis
@@ -221,7 +221,7 @@ def _limits(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
         value = predicted.value if predicted is not None else None
         words = "not predicted"
         if value is not None:
-            words = f"{value.point:,}" if value.is_exact else f"{value.low:,} to {value.high:,}"
+            words = format_range(value)
         yield (
             inline(limit),
             format_count(asked if isinstance(asked, int) else None, unknown=not_asked(diagnosis)),

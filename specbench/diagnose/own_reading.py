@@ -183,11 +183,10 @@ def _beside(
         kv = kv or Interval.exact(sum(layer.bytes_per_token(tp, 2) for layer in draft.attention_layers))
     if kv is None or (weights is None and not rule.draft_loads_first):
         return f"the draft's weights and KV, which SGLang {rule.version} loads after the pools, are not in the log"
-    taken = [Interval(*(target.kv_tokens * size for size in (kv.low, kv.point, kv.high)))]
+    taken = Interval(*(target.kv_tokens * size for size in (kv.low, kv.point, kv.high)))
     if not rule.draft_loads_first and weights is not None:
-        taken.append(weights)
-    low, point, high = (sum(getattr(one, end) for one in taken) for end in ("high", "point", "low"))
-    return kv, Interval(free.low - low, free.point - point, free.high - high)
+        taken = taken.plus(weights)
+    return kv, free.minus(taken)
 
 
 def _way(

@@ -15,7 +15,7 @@ from ..terms import Role, Term
 from ..units import Quantity, format_gib
 from ..versions import version_key
 from .chain import Event, Point, Taken
-from .ledger import LABELS, POOLS, Card, Entry, Ledger, Name, Stretch, TotalOf, added, less
+from .ledger import LABELS, POOLS, Card, Entry, Ledger, Name, Stretch, TotalOf
 
 #: Between two figures of free memory something is always taken; more free than this is memory that came back.
 _CAME_BACK_BYTES = 2**30 // 10
@@ -50,9 +50,9 @@ class Account:
         back = () if on_host else self._came_back()
         entries = [*self._head(card, pools), *self._named(total_of), *back, *self._until_failure()]
         left = self._left(total_of)
-        known = added(one.size for one in (*entries, left) if one.size is not None)
+        known = Quantity.total(one.size for one in (*entries, left) if one.size is not None)
         # Without a figure of free memory, and without a card, nothing tells what else was taken.
-        rest = less(total, known) if self._points or card is not None else None
+        rest = total.minus(known) if self._points or card is not None else None
         return Ledger(
             rank=self._rank,
             total=total,
@@ -76,13 +76,13 @@ class Account:
                 "free_before_loading",
                 f"free before loading, log {self._log.where(self._start.line)}",
             )
-        earlier = added(one.size for one in self._earlier if one.size is not None)
+        earlier = Quantity.total(one.size for one in self._earlier if one.size is not None)
         if self._points:
             first = self._points[0]
             words = (
                 f"free at log line {first.line}, and what is named before it: the log tells no card and no beginning"
             )
-            return added((first.free, earlier)), "accounted", words
+            return Quantity.total((first.free, earlier)), "accounted", words
         return earlier, "accounted", "the sum of what the log names: it tells no free memory and no card"
 
     def _head(self, card: Card | None, pools: PoolReport) -> Iterator[Entry]:
@@ -91,14 +91,14 @@ class Account:
         if self._start is None:
             yield _unknown("before", "target", "unexplained")
             return
-        gone = less(Quantity(card.bytes, 0), self._start.free)
+        gone = Quantity(card.bytes, 0).minus(self._start.free)
         used, init = pools.communication.get(self._rank), distributed_inits(self._log).get(self._rank)
         if used is None or init is None:
             yield _entry("before", "target", gone, None, "the total less what is free before loading")
             yield _unknown("communication", "target", "before")
             return
         source = "the total less communication and what is free before loading"
-        yield _entry("before", "target", less(gone, used), None, source)
+        yield _entry("before", "target", gone.minus(used), None, source)
         yield self._entry("communication", "target", used, init.line)
 
     # ── pools ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -112,7 +112,9 @@ class Account:
                 mine = [one for one in self._taken if (one.term, one.role) == (term, role)]
                 known = [one for one in mine if one.size is not None]
                 if known:
-                    found.append(self._entry(term, role, added(one.size for one in known if one.size), known[-1].line))
+                    found.append(
+                        self._entry(term, role, Quantity.total(one.size for one in known if one.size), known[-1].line)
+                    )
                 for one in mine:
                     if one.size is None:
                         where = "left" if one in self._later else inside if one in self._earlier else "unexplained"
@@ -165,14 +167,14 @@ class Account:
                 named.append(event)
                 continue
             if before is not None:
-                taken = added(one.size for one in named if one.size is not None)
+                taken = Quantity.total(one.size for one in named if one.size is not None)
                 yield Stretch(
                     first_line=before.line,
                     last_line=event.line,
                     before=before.free,
                     after=event.free,
                     named=tuple(dict.fromkeys(one.term for one in named)),
-                    rest=less(less(before.free, event.free), taken),
+                    rest=before.free.minus(event.free).minus(taken),
                     fails=event.kind == "failure",
                 )
             before, named = event, []
@@ -187,21 +189,21 @@ class Account:
                 f"{format_gib(one.after.bytes)}"
                 for one in back
             )
-            yield _entry("given_back", "target", added(one.rest for one in back), back[-1].last_line, words)
+            yield _entry("given_back", "target", Quantity.total(one.rest for one in back), back[-1].last_line, words)
 
     def _until_failure(self) -> Iterator[Entry]:
         last = [one for one in self._stretches() if one.fails]
         if last:
             words = self._between(last[0].first_line, last[-1].last_line)
-            yield _entry("until_failure", "target", added(one.rest for one in last), last[-1].last_line, words)
+            yield _entry("until_failure", "target", Quantity.total(one.rest for one in last), last[-1].last_line, words)
 
     def _left(self, total_of: TotalOf) -> Entry:
         if not self._points:
             return _unknown("left", "target", "unexplained" if total_of == "card" else None)
         last = self._points[-1]
-        later = added(one.size for one in self._later if one.size is not None)
+        later = Quantity.total(one.size for one in self._later if one.size is not None)
         source = f"log {self._log.where(last.line)}" + (", less what is named after it" if later.bytes else "")
-        return _entry("left", "target", less(last.free, later), last.line, source)
+        return _entry("left", "target", last.free.minus(later), last.line, source)
 
     def _entry(self, term: Name, role: Role, size: Quantity, line: int) -> Entry:
         return _entry(term, role, size, line, f"log {self._log.where(line)}")
@@ -226,7 +228,7 @@ class Account:
         if stood is None:
             return None
         graphs = (one for one in self._taken if one.term == "graphs" and one.line < stood.line)
-        return added((stood.free, *(one.size for one in graphs if one.size is not None)))
+        return Quantity.total((stood.free, *(one.size for one in graphs if one.size is not None)))
 
     def _has(self, term: str) -> bool:
         return any(one.term == term and one.size is not None for one in self._taken)

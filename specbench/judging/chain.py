@@ -149,8 +149,7 @@ def _notice(notice: Notice) -> list[Event]:
         case "replayssm_buffers":
             parts = [notice.values.get(name) for name in ("d", "k", "g", "rawv", "rawk", "beta")]
             sizes = [part for part in parts if isinstance(part, Quantity)]
-            whole = Quantity(sum(size.bytes for size in sizes), sum(size.resolution_bytes for size in sizes))
-            told.append(Taken(line=notice.line, term="replay_rings", role="target", size=whole))
+            told.append(Taken(line=notice.line, term="replay_rings", role="target", size=Quantity.total(sizes)))
     return told
 
 

@@ -11,7 +11,6 @@ entries are not known. A log that begins later accounts for less, and says so. A
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,7 +88,7 @@ class Ledger:
     def of(self, term: Name) -> Quantity | None:
         """The size of an entry, over both roles; None: not logged, or the server has none."""
         sizes = [entry.size for entry in self.entries if entry.term == term]
-        return None if not sizes or None in sizes else added(size for size in sizes if size is not None)
+        return None if not sizes or None in sizes else Quantity.total(size for size in sizes if size is not None)
 
     @property
     def slack_words(self) -> str | None:
@@ -122,14 +121,3 @@ class Card:
 
     bytes: int
     source: str  # "NVML", "GPU table, H200 (assumed)"
-
-
-def added(sizes: Iterable[Quantity]) -> Quantity:
-    """The sum, with the rounding of all."""
-    every = list(sizes)
-    return Quantity(sum(size.bytes for size in every), sum(size.resolution_bytes for size in every))
-
-
-def less(first: Quantity, second: Quantity) -> Quantity:
-    """What is left of the first, with the rounding of both."""
-    return Quantity(first.bytes - second.bytes, first.resolution_bytes + second.resolution_bytes)

@@ -110,7 +110,7 @@ def _predicted(term: Term, rank: str, basis: Basis, budget: MemoryBudget, report
     if term != "slack" or predicted is None:
         return predicted
     surplus = _surplus(report, rank)
-    return None if surplus is None else _shifted(predicted, surplus + _larger_card(basis, budget))
+    return None if surplus is None else predicted.shifted(surplus + _larger_card(basis, budget))
 
 
 def _only_of_server(limit: Limit, report: PoolReport) -> bool:
@@ -180,10 +180,6 @@ def _larger_card(basis: Basis, budget: MemoryBudget) -> int:
     """How much more the card that emulates has outside the budget; measured memory is that card's own already."""
     emulation = budget.emulation
     return emulation.room_bytes if emulation is not None and basis == "config" else 0
-
-
-def _shifted(interval: Interval, by: int) -> Interval:
-    return Interval(interval.low + by, interval.point + by, interval.high + by)
 
 
 # ── verdicts ─────────────────────────────────────────────────────────────────────────────────────────────────────────

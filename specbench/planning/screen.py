@@ -197,7 +197,7 @@ def estimated_outside(budget: MemoryBudget) -> Interval | None:
     graphs, running = (budget.details.get(f"estimated_{name}_bytes") for name in ("graphs", "activations"))
     if graphs is None or running is None:
         return None
-    return Interval(graphs.low + running.low, graphs.point + running.point, graphs.high + running.high)
+    return graphs.plus(running)
 
 
 def per_worker(config: RunConfig, requests: int) -> int:

@@ -13,7 +13,7 @@ from ..engines.sglang.command import flags_for
 from ..engines.sglang.flags import facts_version
 from ..gpus import FreeBasis, load_gpu
 from ..terms import Limit
-from ..units import GIB, Interval, counted, format_gib
+from ..units import GIB, Interval, counted, format_gib, format_spread
 from .changes import ASKED, COSTS, PRICES, Change
 from .screen import estimated_outside, per_worker
 from .types import MOST_REQUESTS, Answer, Certainty, Most, Plan, Size
@@ -199,7 +199,7 @@ def reached(budget: MemoryBudget) -> str:
         value = budget.limits[name].value
         if value is not None:
             one = value.is_exact and value.point == 1
-            parts.append(f"{spread(value)} {noun}{'' if one else 's'}")
+            parts.append(f"{format_spread(value)} {noun}{'' if one else 's'}")
     slack = budget.terms["slack"].bytes
     if slack is not None:
         taken = estimated_outside(budget)
@@ -210,10 +210,6 @@ def reached(budget: MemoryBudget) -> str:
 
 def _about(value: Interval) -> str:
     return f"{format_gib(value.point)}, {value.low / GIB:.2f} to {value.high / GIB:.2f}"
-
-
-def spread(value: Interval) -> str:
-    return f"{value.point:,}" if value.is_exact else f"{value.point:,} ({value.low:,} to {value.high:,})"
 
 
 def at_most(most: Most) -> str:

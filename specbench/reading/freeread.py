@@ -50,12 +50,12 @@ class MeasuredOffsets:
     @property
     def pre_offset(self) -> Interval:
         """To add to the printed figure."""
-        return _moved(self.pre, -self.logged_pre.bytes)
+        return self.pre.shifted(-self.logged_pre.bytes)
 
     @property
     def post_offset(self) -> Interval:
         """To take from the printed figure."""
-        return Interval(*(self.logged_post.bytes - end for end in (self.post.high, self.post.point, self.post.low)))
+        return Interval.exact(self.logged_post.bytes).minus(self.post)
 
     @property
     def exact(self) -> bool:
@@ -123,10 +123,6 @@ def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
             f"sized; {checked} figures of the engine agree"
         ),
     )
-
-
-def _moved(interval: Interval, by: int) -> Interval:
-    return Interval(interval.low + by, interval.point + by, interval.high + by)
 
 
 def _least(intervals: Sequence[Interval]) -> Interval:

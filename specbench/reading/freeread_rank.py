@@ -83,7 +83,7 @@ class Rank:
             self._closely_sampled(self._at(line).t_s)
         difference, checked = self._difference(first_pool)
         pre = self._pre(*ready)
-        post = _sum(self._post(loaded, first_pool), difference)
+        post = self._post(loaded, first_pool).plus(difference)
         told = self._told(loaded)
         if told is not None and not (
             told.bytes - _TAKEN_AFTER_LOADING <= post.low <= post.high <= told.bytes + _FREED_AFTER_LOADING
@@ -92,7 +92,7 @@ class Rank:
                 f"what NVML shows just before the pools ({format_gib(post.low, digits=2)}) is far from what the log "
                 f"prints after loading ({format_gib(told.bytes, digits=2)}): the reading in between was not seen"
             )
-        return Found(pre=_sum(pre, difference), post=post, difference=difference, checked=checked)
+        return Found(pre=pre.plus(difference), post=post, difference=difference, checked=checked)
 
     def init(self) -> Init:
         """What the distributed init took. The engine reads memory as soon as its context stands, then begins: before
@@ -242,7 +242,7 @@ class Rank:
         if not known:
             raise UnknownError("the log does not give the size of the first pool")
         beside = _BESIDE_STATE if any(state.line == line for state in self._log.state_pools) else _BESIDE_KV
-        return Quantity(sum(part.bytes for part in known), sum(part.resolution_bytes for part in known)), beside
+        return Quantity.total(known), beside
 
     def _sized(self, loaded: int, first_pool: int) -> int | None:
         """A line that is written between the sizing and the first allocation; None: this start has none."""
@@ -329,7 +329,3 @@ def _before_steps(passed: Sequence[Level], freed: Sequence[Level]) -> list[Level
 
 def _interval(values: Sequence[int], point: int) -> Interval:
     return Interval(min(values), point, max(values))
-
-
-def _sum(first: Interval, second: Interval) -> Interval:
-    return Interval(first.low + second.low, first.point + second.point, first.high + second.high)

@@ -197,8 +197,7 @@ def _sum(quantities: Iterable[Quantity | None]) -> Quantity | None:
     every = list(quantities)
     if not every or any(quantity is None for quantity in every):
         return None
-    known = [quantity for quantity in every if quantity is not None]
-    return Quantity(sum(q.bytes for q in known), sum(q.resolution_bytes for q in known))
+    return Quantity.total(quantity for quantity in every if quantity is not None)
 
 
 def _post(log: ServerLog) -> dict[str, Quantity]:

@@ -8,7 +8,7 @@ from typing import Any
 from ..diagnose.finding import NO_PREDICTION, OWN_WORDS, Finding, Remedy
 from ..reading.outcome import in_words
 from ..terms import Outcome, Verdict
-from ..units import GIB, Interval, Quantity, format_gib
+from ..units import GIB, Interval, Quantity, format_gib, format_range, format_spread
 from .shown import Cell, Tone
 
 _VERDICT_TONES: dict[str, Tone] = {
@@ -107,12 +107,9 @@ def interval_cell(
         ends = [f"{end / GIB:z,.3f}" for end in (interval.low, interval.high)]
         if ends[0] != ends[1]:  # bounds that read the same tell nothing; the title has them in bytes
             text += f" ({ends[0]} to {ends[1]})"
-        title = f"{interval.low:,} to {interval.high:,} B" if not interval.is_exact else f"{interval.point:,} B"
+        title = f"{format_range(interval)} B"
     else:
-        text = f"{interval.point:,}"
-        if not interval.is_exact:
-            text += f" ({interval.low:,} to {interval.high:,})"
-        title = None
+        text, title = format_spread(interval), None
     below = "estimated" if estimated else None
     return Cell(text=text, plain=plain_interval(interval), title=title, number=True, below=below)
 

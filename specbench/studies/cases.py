@@ -203,5 +203,4 @@ def _printed(text: str) -> Quantity:
     """'2.71 + 2.71': K and V are printed apart, each rounded."""
     if str(text).endswith(" B"):
         return Quantity(int(str(text).removesuffix(" B")))
-    parts = [gib_text_to_quantity(part.strip()) for part in str(text).split("+")]
-    return Quantity(sum(part.bytes for part in parts), sum(part.resolution_bytes for part in parts))
+    return Quantity.total(gib_text_to_quantity(part.strip()) for part in str(text).split("+"))

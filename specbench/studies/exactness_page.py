@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..diagnose.diagnosis import of_record
 from ..records.record import RunRecord
-from ..units import GIB, Interval
+from ..units import GIB, format_spread
 from .cases import Case, read_cases, read_not_compared
 from .compared import BASES, FIGURES, Compared, farthest, missed_by, shares
 from .exactness import compared
@@ -181,11 +181,7 @@ def _predicted(row: Compared) -> str:
     if row.unit == "bytes":
         point = f"{value.point / GIB:.2f} GiB"
         return point if value.is_exact else f"{point} ({value.low / GIB:.2f} to {value.high / GIB:.2f})"
-    return _counts(value)
-
-
-def _counts(value: Interval) -> str:
-    return f"{value.point:,}" if value.is_exact else f"{value.point:,} ({value.low:,} to {value.high:,})"
+    return format_spread(value)
 
 
 def _logged(row: Compared) -> str:

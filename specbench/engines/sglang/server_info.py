@@ -80,7 +80,7 @@ def _sum(phases: Mapping[str, Any], digits: int) -> Quantity | None:
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return None
-    return Quantity(sum(size.bytes for size in known), sum(size.resolution_bytes for size in known))
+    return Quantity.total(known)
 
 
 def _count(value: Any) -> int | None:
