@@ -95,7 +95,7 @@ def test_what_is_captured_ends_at_the_resolved_requests() -> None:
 
 
 def test_prefill_graphs_with_deepep_come_in_eights() -> None:
-    assert in_eights(prefill_sizes(64)) == (8, 16, 24, 32, 48, 64)
+    assert in_eights(prefill_sizes(64, "0.5.17")) == (8, 16, 24, 32, 48, 64)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,11 @@ DP = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
     [
         ("0.5.6.post2", {}, BASE + 512),
         ("0.5.6.post2", {"args": {"enable-piecewise-cuda-graph": True}}, BASE + 512 + 4096 // 4),
+        ("0.5.7", {"args": {"enable-piecewise-cuda-graph": True}}, BASE + 512 + 8192 // 8),
         ("0.5.8", {}, BASE + 512),
-        ("0.5.8", {"args": {"enable_piecewise_cuda_graph": True}}, BASE + 512 + PREFILL),
+        # 640 to 1,024 by 64 are 7 sizes, 576 to 1,024 are 8
+        ("0.5.8", {"args": {"enable_piecewise_cuda_graph": True}}, BASE + 512 + PREFILL - 8),
+        ("0.5.9", {"args": {"enable_piecewise_cuda_graph": True}}, BASE + 512 + PREFILL),
         ("0.5.10", {}, BASE + 512 + PREFILL),
         ("0.5.10", {"speculative": {"algorithm": "NGRAM"}}, BASE + 512),  # speculation: no prefill graphs
         ("0.5.12", {"speculative": {"algorithm": "NGRAM"}}, BASE + 512 + PREFILL),  # with them from 0.5.11 on
@@ -221,6 +224,7 @@ def test_images_are_not_scaled_for_where_none_are_read() -> None:
     for flag in ("language-only", "language-model-only"):
         assert taken("0.5.23", "Qwen/Qwen3.6-27B", args={flag: True}).fraction == 0.858
     assert taken("0.5.8", "Qwen/Qwen3.6-27B", args={"language-only": True}).fraction < 0.858
+    assert taken("0.5.9", "Qwen/Qwen3.6-27B", args={"language-only": True}).fraction >= 0.858
     assert taken("0.5.17", "Qwen/Qwen3.6-27B", args={"language-model-only": True}).fraction < 0.858
     decode = {"disaggregation-mode": "decode"}
     assert taken("0.5.16", "Qwen/Qwen3.6-27B", args=decode).fraction < 0.89

@@ -308,3 +308,54 @@ def test_0_5_8_asserts_extra_buffers_without_a_prefix_cache_too() -> None:
     for version, refused in (("0.5.8", "arguments"), ("0.5.16", None)):
         point = point_of(version, model, 15360, 15602810880, 7801405440, memory=memory | {"mem_fraction_static": 0.9})
         assert predicted(point)["refused"] == refused
+
+
+def test_0_5_8_looks_at_no_interval_of_states() -> None:
+    """Its check stands in the branch of another model (Glm4MoeForCausalLM); 0.5.9 has it where it belongs."""
+    memory: dict[str, object] = {"mamba_radix_cache_strategy": "extra_buffer"}
+    said = {}
+    for version in ("0.5.8", "0.5.9"):
+        point = point_of(
+            *(version, "Qwen/Qwen3-Next-80B-A3B-Instruct", 143771, 10**11, 5 * 10**10),
+            speculative={"algorithm": "NGRAM", "num_draft_tokens": 300},
+            memory=memory,
+        )
+        said[version] = [refusal.engine_error for refusal in check(point.config)]
+    tracked = "mamba_track_interval 256 must be greater than or equal to speculative_num_draft_tokens 300"
+    assert said == {"0.5.8": [], "0.5.9": [f"AssertionError: {tracked}"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "memory", "slots"),
+    [
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", {}, 1),  # the cache goes
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", {"mamba_radix_cache_strategy": "extra_buffer"}, 4),  # 3 + 1 with drafts
+        ("LiquidAI/LFM2-8B-A1B", {}, 3),  # nobody looks
+    ],
+)
+def test_drafts_end_the_prefix_cache_in_0_5_9(model: str, memory: dict[str, object], slots: int) -> None:
+    point = point_of(*("0.5.9", model, 143771, 10**11, 8 * 10**10), speculative={"algorithm": "NGRAM"}, memory=memory)
+    assert predicted(point)["slots_per_request"] == slots
+
+
+def test_0_5_9_estimates_requests_before_it_parts_the_pools() -> None:
+    """700,000 tokens of 49,152 B, of every layer, fit: 700,000 × 512 / 131,072 = 2,734 requests. Parted, the pool has
+    700,000 × 49,152 / 44,236.8 = 777,777, of which 0.5.10 takes 3,038."""
+    asked = ("openai/gpt-oss-20b", 143771, 10**11, 10**10 + 700_000 * 49_152 + 1_000)
+    memory: dict[str, object] = {"mem_fraction_static": 0.9}
+    found = {version: predicted(point_of(version, *asked, memory=memory)) for version in ("0.5.9", "0.5.10")}
+    assert [figures["tokens"] for figures in found.values()] == [777_777, 777_777]
+    assert [figures["requests"] for figures in found.values()] == [2_734, 3_038]
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("nvidia/Qwen3.5-122B-A10B-NVFP4", "ValueError: ModelOptFp8Config only supports static FP8 quantization"),
+        ("nvidia/Qwen3.6-35B-A3B-NVFP4", "ValueError: Cannot find 'quant_algo' in the model's quantization config."),
+    ],
+)
+def test_0_5_9_takes_every_modelopt_checkpoint_for_fp8(model: str, said: str) -> None:
+    refusals = check(point_of("0.5.9", model, 143771, 10**11, 5 * 10**10).config)
+    assert [(refusal.engine_error or "").startswith(said) for refusal in refusals] == [True]
+    assert check(point_of("0.5.10", model, 143771, 10**11, 5 * 10**10).config) == []

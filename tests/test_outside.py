@@ -48,7 +48,7 @@ def captured(row: dict[str, Any], **more: Any) -> Captured:
         hidden=row.get("hidden", 5120),
         vocabulary=row.get("vocabulary", 248_320),
         read=row.get("read", 5 if row["family"] == "dflash" else 0),
-        prefill=tuple(prefill_sizes(row["prefill_largest"])) if "prefill_largest" in row else (),
+        prefill=tuple(prefill_sizes(row["prefill_largest"], "0.5.16")) if "prefill_largest" in row else (),
         **more,
     )
 
@@ -174,7 +174,7 @@ def test_without_graphs_none_are_captured() -> None:
 
 def test_with_prefill_graphs_the_estimate_grows_and_says_that_none_was_recorded() -> None:
     """58 sizes up to 8,192, together 95,328 tokens: 95,328 × 5,120 × 2 B = 0.909 GiB and 0.5."""
-    sizes = prefill_sizes(8192)
+    sizes = prefill_sizes(8192, "0.5.16")
     assert (len(sizes), sum(sizes)) == (58, 95_328)
     without, with_them = predict(config()), predict(config().replace({"engine.args": {}}))
     first, second = without.terms["graphs"], with_them.terms["graphs"]

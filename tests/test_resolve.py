@@ -176,8 +176,8 @@ def test_default_fraction_as_an_h200_logged_it() -> None:
 
 
 def test_58_prefill_sizes_up_to_8192() -> None:
-    assert len(prefill_sizes(8192)) == 58
-    assert prefill_sizes(16) == (4, 8, 12, 16)
+    assert len(prefill_sizes(8192, "0.5.16")) == 58
+    assert prefill_sizes(16, "0.5.16") == (4, 8, 12, 16)
 
 
 def test_an_emulated_card_scales_the_fraction() -> None:

@@ -476,7 +476,7 @@ def test_radix_off_without_a_limit_is_512_slots_in_0_5_8() -> None:
     )
     assert figures(budget(run, 139.0, 51.05))[0] == 512
     later = config(
-        "0.5.10",
+        "0.5.9",
         speculative={"algorithm": "none"},
         mem_fraction_static=0.95,
         disable_radix_cache=True,
@@ -578,7 +578,7 @@ def test_the_image_reserve_and_its_variable() -> None:
     [
         ("0.5.6.post2", "0.5.6.post2"),
         ("0.5.7", "0.5.6.post2"),
-        ("0.5.9", "0.5.8"),
+        ("0.5.9", "0.5.9"),
         ("0.5.12.post1", "0.5.12"),
         ("0.5.15.post1", "0.5.15"),
         ("0.5.17", "0.5.17"),

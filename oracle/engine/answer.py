@@ -52,7 +52,10 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         if refused is not None:
             return found | refused
         groups.STAGES.least = min(groups.STAGES.brought)
-        return found | _stage(question, 0)
+        answers = [_stage(question, stage) for stage in range(pp)]
+        # Up to 0.5.9 each stage settles its own number, by the tokens that fit on it: none runs more than the least
+        told = [one["requests"] for one in answers if one.get("requests") is not None]
+        return found | answers[0] | ({"requests": min(told)} if told else {})
     return found | _stage(question, 0, (server_args, view))
 
 

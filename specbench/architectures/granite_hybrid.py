@@ -1,6 +1,6 @@
 """Granite-4.0-H: Mamba2 with an attention layer every so often, each with a shared MLP, experts, or both.
 
-Shapes from SGLang 0.5.16, models/granitemoehybrid.py and granitemoe.py; served since 0.5.10 (0.5.9 was not read).
+Shapes from SGLang 0.5.16, models/granitemoehybrid.py and granitemoe.py; served since 0.5.9.
 Attention has no positions as a rule, and its heads divide the hidden size. The state is float32 or what a flag says:
 this family's configuration reads no type of its own (its mamba2_cache_params passes none).
 """

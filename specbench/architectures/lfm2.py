@@ -1,6 +1,6 @@
 """LFM2 and LFM2-MoE: short convolutions with an attention layer every so often. No recurrent state.
 
-Shapes from SGLang 0.5.16, models/lfm2.py and lfm2_moe.py; served since 0.5.10 (a public log of 0.5.6 is from a pull
+Shapes from SGLang 0.5.16, models/lfm2.py and lfm2_moe.py; served since 0.5.9 (a public log of 0.5.6 is from a pull
 request). A slot is the last columns of each convolution, so slots are many and cheap: the ratio gives them as much
 memory as any other model's. The head is allocated beside the embedding even where the two are one: the loader copies.
 """

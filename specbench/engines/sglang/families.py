@@ -53,17 +53,21 @@ _OWN_DRAFT_PATH_SINCE: dict[str, str] = {
 #: Architecture -> versions from and until which the engine turns its prefix cache off ("not yet supported").
 _NO_RADIX_CACHE: dict[str, tuple[str, str | None]] = {
     "KimiLinearForCausalLM": ("0.5.6", "0.5.14"),
-    "BailingMoeV2_5ForCausalLM": ("0.5.10", "0.5.13"),
+    "BailingMoeV2_5ForCausalLM": ("0.5.9", "0.5.13"),
     "MiniCPMSALAForCausalLM": ("0.5.19", None),
 }
 
 #: Architecture -> (last version without it, first version with it), of those that were read.
 _SERVED_SINCE: dict[str, tuple[str, str]] = {
-    "GlmMoeDsaForCausalLM": ("0.5.8", "0.5.10"),
-    "BailingMoeV2_5ForCausalLM": ("0.5.8", "0.5.10"),
     **dict.fromkeys(
-        ("GraniteMoeHybridForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"),
-        ("0.5.8", "0.5.10"),
+        (
+            "GlmMoeDsaForCausalLM",
+            "BailingMoeV2_5ForCausalLM",
+            "GraniteMoeHybridForCausalLM",
+            "Lfm2ForCausalLM",
+            "Lfm2MoeForCausalLM",
+        ),
+        ("0.5.8", "0.5.9"),
     ),
     "KimiK3ForConditionalGeneration": ("0.5.16", "0.5.17"),
     "GigaChat35ForCausalLM": ("0.5.20", "0.5.21"),
@@ -100,7 +104,7 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
     ),
     "JetNemotronForCausalLM": ("0.5.13", "0.5.14"),
     "Lfm2ForCausalLM": (None, None),
-    "Lfm2MoeForCausalLM": ("0.5.10", "0.5.17"),  # nobody asks before 0.5.17
+    "Lfm2MoeForCausalLM": ("0.5.9", "0.5.17"),  # nobody asks before 0.5.17
     "KimiLinearForCausalLM": ("0.5.16", None),
     "GigaChat35ForCausalLM": (None, None),
 }
@@ -109,9 +113,9 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
 #: so. Without one the server dies as the backend reads layer 0, which has no KV (layers/attention/triton_backend.py).
 _NO_TRITON_ATTENTION: dict[str, tuple[tuple[str, str | None, bool], ...]] = {
     "NemotronHForCausalLM": (("0.5.8", "0.5.19", True),),
-    "Lfm2ForCausalLM": (("0.5.10", None, True),),
-    "Lfm2MoeForCausalLM": (("0.5.10", "0.5.17", False), ("0.5.17", None, True)),
-    "GraniteMoeHybridForCausalLM": (("0.5.10", "0.5.18", False),),
+    "Lfm2ForCausalLM": (("0.5.9", None, True),),
+    "Lfm2MoeForCausalLM": (("0.5.9", "0.5.17", False), ("0.5.17", None, True)),
+    "GraniteMoeHybridForCausalLM": (("0.5.9", "0.5.18", False),),
 }
 
 #: Architecture -> first version in which it hands over its embedding and head (EAGLE, NEXTN), hidden states of its
@@ -125,7 +129,7 @@ _FEEDS_DRAFTS: dict[str, tuple[str | None, str | None, str | None]] = {
     "JetNemotronForCausalLM": (None, None, None),
     "KimiLinearForCausalLM": (None, None, "0.5.17"),
     "KimiK3ForConditionalGeneration": (None, None, "0.5.17"),
-    "BailingMoeV2_5ForCausalLM": ("0.5.10", None, None),
+    "BailingMoeV2_5ForCausalLM": ("0.5.9", None, None),
     "BailingMoeV3ForCausalLM": ("0.5.19", None, "0.5.19"),
     "MiniCPMSALAForCausalLM": (None, None, None),
     "GigaChat35ForCausalLM": ("0.5.21", None, None),
@@ -230,6 +234,12 @@ def disables_radix_cache(architecture: str, version: str, *, speculates: bool) -
     if _within(_NO_RADIX_CACHE.get(architecture), version):
         return True
     return speculates and _within(_NO_RADIX_CACHE_WITH_DRAFTS.get(architecture), version)
+
+
+def drops_radix_cache_for_drafts(architecture: str, version: str, strategy: str) -> bool:
+    """Whether drafts without extra buffers end the prefix cache of a model with state (0.5.9; refused from 0.5.10)."""
+    only = at_least(version, "0.5.9") and not at_least(version, "0.5.10")
+    return only and not strategy.startswith("extra_buffer") and settles_strategy(architecture, version)
 
 
 def is_one_stage(architecture: str) -> bool:

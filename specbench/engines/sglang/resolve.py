@@ -200,6 +200,9 @@ def keeps_prefixes(config: RunConfig, version: str, target: ModelSpec) -> bool:
         return False
     speculates = speculative.canonical(config.speculative.algorithm) != "none"
     disabled = families.disables_radix_cache(target.architecture, version, speculates=speculates)
+    if speculates and target.state_layers:
+        strategy = config.memory.mamba_radix_cache_strategy
+        disabled = disabled or families.drops_radix_cache_for_drafts(target.architecture, version, strategy)
     return not (config.memory.disable_radix_cache or disabled)
 
 

@@ -27,6 +27,7 @@ def refusals(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Ref
         return
     yield from _attention_dp(config, target.architecture)
     yield from _unnamed_quantization(version, target)
+    yield from _modelopt_beyond_fp8(version, target)
     yield from _attention(config, version, target.architecture)
     yield from _extra_buffer(config, version, target.architecture)
 
@@ -44,16 +45,40 @@ def _attention_dp(config: RunConfig, architecture: str) -> Iterator[Refusal]:
 
 
 def _unnamed_quantization(version: str, target: ModelSpec) -> Iterator[Refusal]:
-    """Before 0.5.10 a config.json that tells an algorithm without a method (ModelConfig._verify_quantization)."""
+    """Before 0.5.9 a config.json that tells an algorithm without a method (ModelConfig._verify_quantization)."""
     found = quantization.section(target.config)
-    if found is None or "quant_method" in found.data or at_least(version, "0.5.10"):
+    if found is None or "quant_method" in found.data or at_least(version, "0.5.9"):
         return
     yield Refusal(
         key="engine.version",
         value=version,
         reason="it wants quant_method in the checkpoint's quantization_config",
-        allowed="0.5.10 or later",
+        allowed="0.5.9 or later",
         engine_error="ValueError: Unknown quantization method: .",
+    )
+
+
+def _modelopt_beyond_fp8(version: str, target: ModelSpec) -> Iterator[Refusal]:
+    """Before 0.5.10 `modelopt` in a config.json means FP8 (ModelOptFp8Config); Nemotron-H's is looked at first."""
+    found = quantization.section(target.config)
+    if found is None or found.data.get("quant_method") != "modelopt" or at_least(version, "0.5.10"):
+        return
+    algorithm = found.data.get("quant_algo")
+    if target.architecture.startswith("NemotronH") or (isinstance(algorithm, str) and "FP8" in algorithm):
+        return
+    said = (
+        "Cannot find 'quant_algo' in the model's quantization config. Expected either flat format (config.json) or "
+        "nested format (hf_quant_config.json)."
+        if algorithm is None
+        else "ModelOptFp8Config only supports static FP8 quantization in SGLang. For FP4 quantization, use "
+        "ModelOptFp4Config. Check the quantization config for your model's configuration."
+    )
+    yield Refusal(
+        key="engine.version",
+        value=version,
+        reason="it takes every ModelOpt checkpoint whose config.json says so for FP8",
+        allowed="0.5.10 or later",
+        engine_error=f"ValueError: {said}",
     )
 
 
@@ -80,7 +105,9 @@ def _extra_buffer(config: RunConfig, version: str, architecture: str) -> Iterato
     asked = memory.mamba_radix_cache_strategy
     if asked not in ("extra_buffer", "extra_buffer_lazy"):
         return
-    if memory.disable_radix_cache and at_least(version, "0.5.10"):  # 0.5.8 asserts it without a prefix cache, too
+    if memory.disable_radix_cache and at_least(
+        version, "0.5.10"
+    ):  # 0.5.8 and 0.5.9 assert it without a prefix cache, too
         return
     if families.takes_extra_buffers(architecture, version):
         return

@@ -23,7 +23,7 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     memory = config.memory
     asked = memory.mamba_radix_cache_strategy
     key = "memory.mamba_radix_cache_strategy"
-    if memory.mamba_ssm_dtype == "float16" and not at_least(version, "0.5.10"):
+    if memory.mamba_ssm_dtype == "float16" and not at_least(version, "0.5.9"):
         yield Refusal(
             key="memory.mamba_ssm_dtype",
             value="float16",
@@ -257,12 +257,21 @@ def track_interval(config: RunConfig) -> int | None:
 
 
 def _track_interval(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
-    """With extra buffers the state is kept every 256 tokens: no more may be verified, and pages must fit."""
+    """With extra buffers the state is kept every 256 tokens: no more may be verified, and pages must fit.
+
+    0.5.8 asserts it of a model without state instead (Glm4MoeForCausalLM). 0.5.9 does without a prefix cache, too.
+    """
+    if not at_least(version, "0.5.9"):
+        return
     try:
         overlap = overlaps(config, rule, speculative.of(config.speculative))
     except ConfigError:  # an unknown algorithm is refused elsewhere
         overlap = False
-    if resolve_strategy(config, rule, overlap, version, target) in (None, "no_buffer"):
+    buffered = resolve_strategy(config, rule, overlap, version, target) not in (None, "no_buffer")
+    stated = config.memory.mamba_radix_cache_strategy.startswith("extra_buffer")
+    if disables_radix_cache(target.architecture, version, speculates=False):
+        return
+    if not (buffered or (stated and not at_least(version, "0.5.10"))):
         return
     interval = track_interval(config)
     if interval is None:

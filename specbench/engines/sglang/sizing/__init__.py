@@ -13,6 +13,7 @@ from ....versions import is_development, nearest_earlier, version_key
 from . import (
     v0_5_6,
     v0_5_8,
+    v0_5_9,
     v0_5_10,
     v0_5_11,
     v0_5_12,
@@ -35,6 +36,7 @@ RULES: dict[str, Rule] = {
     for module in (
         v0_5_6,
         v0_5_8,
+        v0_5_9,
         v0_5_10,
         v0_5_11,
         v0_5_12,
@@ -57,6 +59,7 @@ VERSIONS_READ = (
     "0.5.6.post2",
     "0.5.8",
     "0.5.8.post1",
+    "0.5.9",
     "0.5.10",
     "0.5.10.post1",
     "0.5.11",

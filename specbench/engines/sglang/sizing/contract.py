@@ -31,7 +31,7 @@ class Windows:
     tokens: int  # that a layer looks back
     ratio: float  # --swa-full-tokens-ratio: tokens of that pool to those of the other
     cap: int | None  # tokens of that pool, where the requests bound them; None: by the ratio
-    whole_cell_first: bool  # 0.5.10: tokens as if every layer kept all of them, then parted
+    whole_cell_first: bool  # 0.5.9 and 0.5.10: tokens as if every layer kept all of them, then parted
     checked: bool  # whether a pool that is too small for one window is refused (0.5.16)
 
 
@@ -138,7 +138,7 @@ class Rule:
     # arguments
     strategies: tuple[str, ...]
     auto_strategy: Literal["no_buffer", "extra_buffer"]
-    extra_buffer_always_four: bool  # 0.5.8 with speculation
+    extra_buffer_always_four: bool  # 0.5.8 and 0.5.9 with speculation
     overlap_with: tuple[str, ...]  # families of algorithms that run with overlap scheduling
     # default memory fraction
     speculative_reserve_mib: int

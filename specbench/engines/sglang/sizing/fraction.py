@@ -31,6 +31,7 @@ _MLA_PREFILL_GRAPHS_MIB = 1536
 _MLA_PREFILL_TOKENS = 2048
 _MLA_PREFILL_TOKENS_LATER = 8192  # from 0.5.23
 _LLAMA_2_TOKENS = 4096
+_PREFILL_TOKENS_OF_0_5_6 = 4096
 _DEEPEP_PREFILL_TOKENS = 2048  # from 0.5.17
 
 
@@ -173,7 +174,7 @@ def _reserved(found: Defaults) -> float:
         reserved += 3 * batch * parallel.dp_size
         reserved += 1.5 * batch * parallel.dp_size if batch > 300 else 0
     if prefill is not None:
-        reserved += _for_prefill_graphs(version, target, args, prefill)
+        reserved += _for_prefill_graphs(version, target, args, prefill, found.chunked_prefill_size)
     if total_mib > 60 * _MIB_PER_GIB:
         reserved = max(reserved, 10 * _MIB_PER_GIB)
     if algorithm not in ("none", "NGRAM") and rule.speculative_reserve_mib:
@@ -197,16 +198,24 @@ def max_prefill_tokens(args: Mapping[str, Any]) -> int:
     return given if isinstance(given, int) and not isinstance(given, bool) else _MAX_PREFILL_TOKENS
 
 
-def _for_prefill_graphs(version: str, target: ModelSpec, args: Mapping[str, Any], sizes: tuple[int, ...]) -> float:
+def _for_prefill_graphs(
+    version: str, target: ModelSpec, args: Mapping[str, Any], sizes: tuple[int, ...], chunk: int
+) -> float:
     if not at_least(version, "0.5.8"):
         given = args.get("piecewise_cuda_graph_max_tokens")
-        return (given if isinstance(given, int) else 4096) // 4
+        largest = given if isinstance(given, int) and not isinstance(given, bool) else _up_to(version, chunk)
+        return largest // (8 if at_least(version, "0.5.7") else 4)
     found = 8.0 * len(sizes)
     if uses_mla(target) and at_least(version, "0.5.10"):
         found = _MLA_PREFILL_GRAPHS_MIB
     if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.17"):
         found += _MIB_PER_GIB
     return found
+
+
+def _up_to(version: str, chunk: int) -> int:
+    """The largest token count of a prefill graph: a chunk, but in 0.5.6, which has a default."""
+    return chunk if at_least(version, "0.5.7") else _PREFILL_TOKENS_OF_0_5_6
 
 
 def _prefill(
@@ -221,8 +230,8 @@ def _prefill(
     if isinstance(most, int) and not isinstance(most, bool):
         largest = most
     else:
-        largest = chunk
-        if uses_mla(target):
+        largest = _up_to(version, chunk)
+        if uses_mla(target) and at_least(version, "0.5.8"):
             largest = min(_MLA_PREFILL_TOKENS_LATER, chunk) if at_least(version, "0.5.23") else _MLA_PREFILL_TOKENS
         if config.memory.max_total_tokens is not None and at_least(version, "0.5.10"):
             largest = min(largest, config.memory.max_total_tokens)
@@ -232,13 +241,13 @@ def _prefill(
     if clamps and config.memory.context_length is not None:
         largest = min(largest, config.memory.context_length)
     if args.get("moe_a2a_backend") == "deepep" and at_least(version, "0.5.17"):
-        return in_eights(prefill_sizes(most if isinstance(most, int) else _DEEPEP_PREFILL_TOKENS))
-    return prefill_sizes(largest)
+        return in_eights(prefill_sizes(most if isinstance(most, int) else _DEEPEP_PREFILL_TOKENS, version))
+    return prefill_sizes(largest, version)
 
 
 def _has_images(version: str, target: ModelSpec, args: Mapping[str, Any]) -> bool:
     """Whether the fraction is scaled for a vision tower that this server runs."""
-    if not target.multimodal or (at_least(version, "0.5.10") and args.get("language_only")):
+    if not target.multimodal or (at_least(version, "0.5.9") and args.get("language_only")):
         return False
     if not at_least(version, "0.5.17"):
         return True

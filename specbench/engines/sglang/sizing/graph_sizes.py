@@ -40,16 +40,15 @@ def captured_sizes(version: str, sizes: Sequence[int], requests: int, *, width: 
     return tuple(sorted({size for size in (*sizes, *added) if size * width % ranks == 0 and size <= most}))
 
 
-def prefill_sizes(largest: int) -> tuple[int, ...]:
+def prefill_sizes(largest: int, version: str) -> tuple[int, ...]:
     """Token counts configured for prefill graphs."""
-    steps = [
-        *range(4, 33, 4),
-        *range(48, 257, 16),
-        *range(288, 513, 32),
-        *range(576, 1025, 64),
-        *range(1280, 4097, 256),
-        *range(4608, largest + 1, 512),
-    ]
+    small = [*range(4, 33, 4), *range(48, 257, 16), *range(288, 513, 32)]
+    if at_least(version, "0.5.8"):
+        begin = 576 if at_least(version, "0.5.9") else 640
+        large = [*range(begin, 1025, 64), *range(1280, 4097, 256), *range(4608, largest + 1, 512)]
+    else:
+        large = [*range(640, 4097, 128), *range(4352, largest + 1, 256)]
+    steps = [*small, *large]
     return tuple(size for size in steps if size <= largest)
 
 

@@ -24,9 +24,10 @@ def tokens(demand: Demand, rest_gib: float, slots: int) -> tuple[int, int]:
         fit = (available - windows.cap * windows.bytes) // demand.cell_bytes
     elif windows.whole_cell_first:  # limit and pages hold for tokens of which every layer would keep all
         every_layer = demand.cell_bytes + windows.bytes
-        parted = _limited(demand, available // every_layer) * every_layer
-        fit = whole(parted / (demand.cell_bytes + windows.ratio * windows.bytes))
-        return fit, fit // demand.page_size * demand.page_size
+        fit = available // every_layer
+        parted = _limited(demand, fit) * every_layer
+        count = whole(parted / (demand.cell_bytes + windows.ratio * windows.bytes))
+        return fit, count // demand.page_size * demand.page_size
     else:
         fit = whole(available // (demand.cell_bytes + windows.ratio * windows.bytes))
     return fit, _limited(demand, fit)

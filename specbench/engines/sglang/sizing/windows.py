@@ -3,7 +3,7 @@
 That pool is a fixed share of the tokens of the other one (--swa-full-tokens-ratio). From 0.5.14 on, without a prefix
 cache and with a number of requests, it is as large as those requests can fill, and the rest goes to the other pool.
 Source: HybridSWAPoolConfigurator, SWAChunkCapPoolConfigurator and compute_swa_request_cap (0.5.21) of
-model_executor/pool_configurator.py; model_runner_kv_cache_mixin.py of 0.5.10, which sizes first and parts after.
+model_executor/pool_configurator.py; model_runner_kv_cache_mixin.py of 0.5.9, 0.5.10, which size first and part after.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .contract import Windows
 from .decode_step import allocated, allocated_without_overlap
 from .steps import share
 
-_FIRST = "0.5.10"
+_FIRST = "0.5.9"
 _DEFAULT_RATIO = 0.8
 _EVICTION = "SGLANG_SWA_EVICTION_INTERVAL"
 _DEFAULT_EVICTION = 128
