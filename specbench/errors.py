@@ -36,7 +36,12 @@ class SpecbenchError(Exception):
     @property
     def first_line(self) -> str:
         """Where, and what came; the second line, what to do, is left out."""
-        return str(self).splitlines()[0]
+        return str(self).partition("\n")[0]
+
+    @property
+    def clause(self) -> str:
+        """The first line as a part of another sentence: without its full stop."""
+        return self.first_line.rstrip(".")
 
 
 class ConfigError(SpecbenchError):

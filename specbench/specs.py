@@ -234,7 +234,7 @@ def _recipe(config: HfConfig) -> tuple[Recipe | None, str]:
     try:
         return quantization.recipe(config), ""
     except SpecError as error:
-        return None, str(error).partition("\n")[0]
+        return None, error.first_line
 
 
 def _context_len(text: HfConfig) -> int:

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from specbench.records.writer import RecordWriter
 from specbench.studies.study import RUN_NOTEBOOK, collect
 from specbench.terms import Outcome
 from specbench.workbook.workers import worker_pool
+from tests.workbench import until
 
 ROOT = Path(__file__).parent.parent
 EVIL = "<script>alert(1)</script>"
@@ -396,16 +396,6 @@ def alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition came true in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_recording_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:

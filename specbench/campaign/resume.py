@@ -103,7 +103,7 @@ def _standing(config: RunConfig, entry: listing.Listed, root: Path, retry_failed
         return _of_record(config, entry, folder, retry_failed)
     except RecordError as error:
         if (folder / RECORD).is_dir():
-            why = f"{config.name}: its record is damaged ({_first_line(error)}): it runs again"
+            why = f"{config.name}: its record is damaged ({error.clause}): it runs again"
             return Standing(config=config, state="damaged", why=why, folder=folder)
         why = f"{config.name}: its run was interrupted and left no record: it runs again"
         return Standing(config=config, state="interrupted", why=why, folder=folder)
@@ -187,10 +187,6 @@ def _whole(config: RunConfig) -> RunConfig | None:
         return whole(config)
     except SpecbenchError:
         return None
-
-
-def _first_line(error: RecordError) -> str:
-    return str(error).partition("\n")[0].removesuffix(".")
 
 
 def _value(value: Any) -> str:

@@ -259,7 +259,7 @@ def _case(
         try:
             found = budgets(config, pools, read if isinstance(read, MeasuredOffsets) else None)
         except SpecbenchError as error:
-            unsized = str(error).partition("\n")[0].rstrip(".")
+            unsized = error.clause
     return Case(
         config=config,
         log=log,

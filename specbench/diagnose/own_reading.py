@@ -50,7 +50,7 @@ def own_start(log: ServerLog, pools: PoolReport, config: RunConfig) -> OwnStart 
     try:
         return _start(log, pools, config, version, rule_for(version))
     except SpecbenchError as error:
-        return str(error).partition("\n")[0]
+        return error.first_line
 
 
 def _start(log: ServerLog, pools: PoolReport, config: RunConfig, version: str, rule: Rule) -> OwnStart | str:

@@ -192,7 +192,7 @@ def _impossible(base: RunConfig) -> str | None:
         draft = base.speculative.draft_model_path
         problem = uneven(base, target, load_model(draft) if draft else None)
     except SpecbenchError as error:
-        return error.first_line.rstrip(".")
+        return error.clause
     if problem is not None:
         return f"{problem.reason} (sizes that work: {problem.allowed})"
     for refusal in check(base):
@@ -201,7 +201,7 @@ def _impossible(base: RunConfig) -> str | None:
     try:
         unchecked(base)
     except SpecbenchError as error:
-        return error.first_line.rstrip(".")
+        return error.clause
     return None
 
 

@@ -73,7 +73,7 @@ def measured_offsets(record: RunRecord) -> MeasuredOffsets | str:
         log = read_log(record.log_path, name=record.log_path.name, version=record.config.engine.version)
         return read_free(record, log, pool_report(log, record.server_info()))
     except RecordError as damaged:
-        return _in_a_line(damaged)
+        return damaged.clause
 
 
 def read_free(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredOffsets | str:
@@ -83,11 +83,7 @@ def read_free(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredO
     except UnknownError as unknown:
         return str(unknown)
     except RecordError as damaged:  # the log and the prediction from it are worth having all the same
-        return _in_a_line(damaged)
-
-
-def _in_a_line(damaged: RecordError) -> str:
-    return str(damaged).partition("\n")[0].removesuffix(".")
+        return damaged.clause
 
 
 def _measured(record: RunRecord, log: ServerLog, pools: PoolReport) -> MeasuredOffsets:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..engines.contract import KvPool, Notice, PoolReport, RankPools, ServerLog, WeightsLoaded
-from ..engines.sglang.server_info import ServerInfo, read
+from ..engines.sglang.server_info import ServerInfo, read, whole_count
 from ..rank_names import by_value, in_order
 from ..terms import ROLES, Role
 from ..units import Quantity, format_count
@@ -108,21 +108,16 @@ def _longest_input(told: ServerInfo, context_len: int | None, kv_tokens: int | N
 def _said(log: ServerLog, value: str) -> list[int | None]:
     """A figure of the warnings about capped requests: all that is left when the summary is missing."""
     kinds = ("requests_capped_by_state", "requests_reduced")
-    return [_whole(notice.values.get(value)) for notice in log.notices if notice.kind in kinds]
+    return [whole_count(notice.values.get(value)) for notice in log.notices if notice.kind in kinds]
 
 
 def _least(*sources: Sequence[int | None]) -> int | None:
     """The least figure of the first source that has any."""
     for source in sources:
-        known = [count for value in source if (count := _whole(value)) is not None]
+        known = [count for value in source if (count := whole_count(value)) is not None]
         if known:
             return min(known)
     return None
-
-
-def _whole(value: object) -> int | None:
-    """A count as an engine states it; anything else is not said."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
 # ── one rank and role ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,12 +158,12 @@ def _rank_pools(log: ServerLog, rank: str, role: Role) -> RankPools:
         rank=rank,
         role=role,
         weights=_sum(load.used for load in loads) if role == "draft" else (loads[-1].used if loads else None),
-        state_slots=_whole(state.slots) if state else None,
+        state_slots=whole_count(state.slots) if state else None,
         state_conv=state.conv if state else None,
         state_ssm=state.ssm if state else None,
         scratch_ssm=state.scratch_ssm if state else None,
         scratch_conv=state.scratch_conv if state else None,
-        kv_tokens=_whole(_leading(kv).tokens) if kv else None,
+        kv_tokens=whole_count(_leading(kv).tokens) if kv else None,
         k=_sum(pool.k for pool in kv),
         v=_sum(pool.v for pool in kv),
         kv=_sum(pool.kv for pool in kv),

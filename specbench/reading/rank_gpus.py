@@ -38,7 +38,7 @@ def cards(record: RunRecord, ranks: Sequence[str]) -> Cards:
     try:
         samples = record.gpu_samples()
     except RecordError as damaged:
-        return Cards(samples={}, missing=str(damaged).partition("\n")[0].removesuffix("."))
+        return Cards(samples={}, missing=damaged.clause)
     found: dict[str, tuple[GpuSample, ...]] = {}
     missing: dict[str, str] = {}
     for rank in ranks:

@@ -53,7 +53,7 @@ def read(info: Mapping[str, Any]) -> ServerInfo:
     usage: Mapping[str, Any] = told if isinstance(told, dict) else {}
     by_phase = isinstance(usage.get("graph"), dict)
     digits = 3 if by_phase or "startup_available" in usage else 2
-    counts = {limit: _count((state if limit in _OF_STATE else info).get(name)) for limit, name in NAMES.items()}
+    counts = {limit: whole_count((state if limit in _OF_STATE else info).get(name)) for limit, name in NAMES.items()}
     return ServerInfo(
         weights=_size(usage.get("weight"), digits),
         kv=_size(usage.get("kvcache"), digits),
@@ -83,5 +83,6 @@ def _sum(phases: Mapping[str, Any], digits: int) -> Quantity | None:
     return Quantity.total(known)
 
 
-def _count(value: Any) -> int | None:
+def whole_count(value: object) -> int | None:
+    """A count as an engine states it; anything else is not said."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
