@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -41,16 +40,15 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mark = uuid.uuid4().hex
     monkeypatch.setenv(TRACE, mark)
     monkeypatch.chdir(ROOT)
-    temporary = Path(tempfile.mkdtemp(prefix="live-", dir="/tmp"))  # short: sockets lie below
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    before = shared_memory.there()
-    yield mark
-    _, left = psutil.wait_procs(carriers(mark), timeout=60)
-    assert [(process.pid, process.name()) for process in left] == []
-    files = [entry.name for entry in temporary.iterdir() if not entry.name.startswith("torchinductor_")]
-    shutil.rmtree(temporary)
-    assert files == []
+    # Short: sockets lie below.
+    with tempfile.TemporaryDirectory(prefix="live-", dir="/tmp", ignore_cleanup_errors=True) as temporary:
+        monkeypatch.setenv("TMPDIR", temporary)
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        before = shared_memory.there()
+        yield mark
+        _, left = psutil.wait_procs(carriers(mark), timeout=60)
+        assert [(process.pid, process.name()) for process in left] == []
+        assert [entry.name for entry in Path(temporary).glob("*") if "torchinductor_" not in entry.name] == []
     now, used = shared_memory.there(), shared_memory.mapped(processes.table())  # by another server, perhaps
     assert {name for name, number in now.items() if before.get(name) != number and number not in used} == set()
 
