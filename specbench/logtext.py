@@ -77,6 +77,11 @@ class Block:
         self._counted = (offset, newlines)
         return self.lines_before + newlines
 
+    @property
+    def may_return(self) -> bool:
+        """Whether there is a carriage return in it."""
+        return not self._clean and b"\r" in self.text
+
     def cleaned(self, start: int, stop: int) -> Block:
         """The part whose lines begin in [start, stop), cleaned, with some text after it to look ahead.
 

@@ -488,6 +488,26 @@ def test_a_container_that_restarts_for_ever() -> None:
     assert log.lines_total == 30_000
 
 
+def test_of_starts_for_ever_the_last_that_led_to_anything_counts() -> None:
+    """Many starts fill a piece of what is read at once, and many pieces: nearly all are superseded unread."""
+    refusal = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
+    one = [ARGS.format(8), BEGIN, STATE, KV, refusal, ""]
+    cut_off = logs.read([*one * 5000, ARGS.format(4), BEGIN])
+    assert cut_off.seen["starts"] == 5001
+    assert [failure.line for failure in cut_off.failures] == [29_999]
+    assert (cut_off.server_args or {})["max_running_requests"] == 8
+
+    said, ready = (
+        "[2026-05-20 10:11:12] " + "x" * 200,
+        "[2026-05-20 10:11:14] The server is fired up and ready to roll!",
+    )
+    served = logs.read([*one * 5000, ARGS.format(4), BEGIN, *[said] * 5000, KV, ready])
+    assert (served.ready_line, served.failures, served.seen["starts"]) == (35_004, (), 5001)
+    assert (served.server_args or {})["max_running_requests"] == 4
+    assert served.previous is not None
+    assert [failure.line for failure in served.previous.failures] == [29_999]
+
+
 # ── long and hostile ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

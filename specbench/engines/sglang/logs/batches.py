@@ -64,6 +64,14 @@ class _Known(dict[bytes | None, Any]):
         return value
 
 
+class _KnownOf(dict[str, _Known]):
+    """Column -> its values. Most starts of a long log serve nothing."""
+
+    def __missing__(self, column: str) -> _Known:
+        self[column] = known = _Known(_converter(column))
+        return known
+
+
 def _converter(column: str) -> Callable[[bytes], Any]:
     if column in _COUNTS:
         return lambda text: int(text[:18])
@@ -106,7 +114,7 @@ class Table:
         self._stride = 1
         self._parts: dict[int, _Part] = {}  # by the shape's id
         self._peaks: dict[str, tuple[float, int, _Match, Shape]] = {}
-        self._known = {name: _Known(_converter(name)) for name in columns[3:]}
+        self._known = _KnownOf()
 
     def add(self, shape: Shape, numbers: list[int], matches: list[_Match]) -> None:
         """Rows of a block, all of one shape: line numbers, and the matches of its pattern."""

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ....logtext import Block, Source, blocks
 from .batches import BatchReader
-from .scan import Hit, hits, places
+from .scan import SERVER_ARGS, Hit, Places, hits, places
 
 #: Hits that are kept per beginning; of more only the number is known (think of a log of nothing but pool lines).
 MOST_ALIKE = 4096
 _ALIKE_BYTES = 10
 
-_ARGUMENTS = b"] server_args="
+_ARGUMENTS_NAME = SERVER_ARGS.encode()
+_ARGUMENTS = b"] " + _ARGUMENTS_NAME
 _BEGIN = re.compile(rb"[A-Za-z{]")
+#: A block of more parts has many starts: all but the last two are superseded unread. So are those two, once more
+#: blocks with many starts follow.
+_FEW_PARTS = 3
+_MOST_WAITING = 8
 #: Begins with what is looked for, which is quick; what stands before it is looked at afterwards.
 _NODE = re.compile(rb"node_rank(?<!\wnode_rank)['\"]?[=:] ?(\d{1,6})\b")
 #: Beginnings of messages: a start that got beyond its arguments; one that became ready or failed.
@@ -49,15 +53,15 @@ class Start:
     has_outcome: bool = False  # ready, failed, or serving
     news: int = 0  # index of the first hit after the last sign of loading or of an outcome
 
-    def take(self, part: Block) -> None:
-        """Everything of a cleaned block that concerns us."""
-        found = places(part, batches=True)
+    def take(self, part: Block, known: Places | None = None) -> None:
+        """Everything of a cleaned block that concerns us. `known`: its places, where they were looked for already."""
+        found = places(part, batches=True) if known is None else known
         if found is None:
             part = self.batches.read(part)
             found = places(part, batches=False) or {}
         for hit in hits(part, found):
             raw = hit.raw
-            if raw.startswith(b"server_args="):
+            if raw.startswith(_ARGUMENTS_NAME):
                 self._take_arguments(hit)
                 continue
             beginning = raw[:_ALIKE_BYTES]
@@ -104,13 +108,45 @@ class Raw:
     previous: Start | None = None  # the start before it, as far as it got beyond its arguments
 
 
-def collect(source: Source) -> Raw:
-    """Read the whole source once, in flat memory."""
-    current = Start()
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Of a block, from one line with the server's arguments to the next."""
+
+    block: Block
+    start: int
+    stop: int
+    begins: bool  # with such a line
+
+
+@dataclass(slots=True)
+class _Starts:
+    """The starts so far, as far as they matter."""
+
+    current: Start = field(default_factory=Start)
     told: Start | None = None  # the last start before it that had an outcome
     before: Start | None = None  # the last start before it that had got as far as loading
     before_told: Start | None = None  # the same, of `told`
-    starts, several = 0, False
+    number: int = 0
+    several: bool = False
+
+    def pass_over(self, part: _Part) -> None:
+        """Of a start that is superseded only its beginning counts."""
+        if part.begins and self.current.has_loaded:
+            if self.current.has_outcome:
+                self.told, self.before_told = self.current, self.before
+            self.before, self.current, self.several = self.current, self.current.successor(), True
+        self.number += part.begins
+
+    def read(self, part: _Part) -> None:
+        self.pass_over(part)
+        self.current.take(part.block.cleaned(part.start, part.stop))
+
+
+def collect(source: Source) -> Raw:
+    """Read the whole source once, in flat memory."""
+    starts = _Starts()
+    waiting: list[_Part] = []  # of blocks with many starts, in a row: the last ones, until it is known that they count
+    looks_first = False  # for starts: the block before had one
     last, is_first = Block(b"", 0, 0), True
     version: str | None = None
     beginning = b""
@@ -119,28 +155,45 @@ def collect(source: Source) -> Raw:
             found = _VERSION.search(block.text, 0, _VERSION_WITHIN)
             version = found[1].decode() if found else None
             beginning = block.text[1 : 1 + _BEGINNING]
-        parts = _parts(block)
-        for begins, part in parts:
-            if begins and current.has_loaded:
-                if current.has_outcome:
-                    told, before_told = current, before
-                before, current, several = current, current.successor(), True
-            starts += begins
-            if part is not None:
-                current.take(part)
         last, is_first = block, False
+        if not looks_first:
+            whole = block.cleaned(0, block.limit)
+            known = _places_without_start(whole)
+            if known is not None:
+                starts.current.take(whole, known)
+                continue
+        parts = _parts(block)
+        looks_first = len(parts) > 1
+        if len(parts) > _FEW_PARTS:
+            late = (*waiting, *parts[-2:])
+            for part in (*late[:-_MOST_WAITING], *parts[:-2]):
+                starts.pass_over(part)
+            waiting = list(late[-_MOST_WAITING:])
+        else:
+            for part in (*waiting, *parts):
+                starts.read(part)
+            waiting = []
+    for part in waiting:
+        starts.read(part)
     lines = last.line_of(len(last.text)) - last.text.endswith(b"\n")
+    current, told = starts.current, starts.told
     chosen = current if told is None or current.has_outcome else told
-    previous = before if chosen is current else before_told
+    previous = starts.before if chosen is current else starts.before_told
     later = None if chosen is current else current.arguments
-    return Raw(chosen, max(starts, 1), lines, version, beginning, several, later, previous)
+    return Raw(chosen, max(starts.number, 1), lines, version, beginning, starts.several, later, previous)
 
 
-def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:
-    """The block cut before the lines with the server's arguments: (whether a start begins, the cleaned part).
+def _places_without_start(block: Block) -> Places | None:
+    """The places of a cleaned block in which no start begins; None: one may. To look for starts beforehand, as `_parts`
+    does, is worth while only where there are some: of many, most are not read."""
+    found = places(block, batches=True)
+    if found is None or any(block.text.startswith(_ARGUMENTS_NAME, offset) for offset in found):
+        return None
+    return found
 
-    Of a block with many starts only the last two are given as text; those before them are superseded unread.
-    """
+
+def _parts(block: Block) -> list[_Part]:
+    """The block cut before the lines with the server's arguments."""
     cuts = [0]
     looked_to = 0
     while (found := block.text.find(_ARGUMENTS, looked_to, block.limit)) >= 0:  # a pattern would stop at every bracket
@@ -150,8 +203,5 @@ def _parts(block: Block) -> Iterator[tuple[bool, Block | None]]:
             continue
         if newline > cuts[-1] or (newline == 0 and len(cuts) == 1):
             cuts.append(newline)
-    for position, start in enumerate(cuts):
-        last = position + 1 == len(cuts)
-        stop = block.limit if last else cuts[position + 1]
-        skipped = position + 2 < len(cuts) and len(cuts) > 3
-        yield position > 0, None if skipped else block.cleaned(start, stop)
+    ends = (*cuts[1:], block.limit)
+    return [_Part(block, cut, end, begins=number > 0) for number, (cut, end) in enumerate(zip(cuts, ends, strict=True))]

@@ -93,8 +93,13 @@ _AFTER_BRACKET, _AFTER_FRAME, _AFTER_BARE, _AFTER_ARGS = 1024, 512, 8192, 1 << 1
 
 class Hit(NamedTuple):
     line: int
-    bracket: str | None  # what stands between the brackets; None: the line has none
+    within: bytes | None  # what stands between the brackets; None: the line has none
     raw: bytes  # from the message on, with the lines that follow
+
+    @property
+    def bracket(self) -> str | None:
+        """`within` as text: of a long log few are read."""
+        return None if self.within is None else as_text(self.within)
 
 
 #: Offset of a message -> whether it stands behind a bracket (else at the beginning of a line).
@@ -114,7 +119,7 @@ def places(block: Block, *, batches: bool) -> Places | None:
         if batches and text.startswith(_BATCH_BYTES, offset):
             return None
         found[offset] = True
-    for pattern in (bare, after_return) if b"\r" in text else (bare,):
+    for pattern in (bare, after_return) if block.may_return else (bare,):
         for match in pattern.finditer(text, 0, stop):
             offset = match.end()
             if batches and text.startswith(_BATCH_BYTES, offset):
@@ -141,18 +146,18 @@ def hits(block: Block, found: Places) -> Iterator[Hit]:
     has_arguments = False
     quotes = _Quotes(text)
     for offset in sorted(found):
-        bracket: str | None = None
+        within: bytes | None = None
         if found[offset]:
             opening = text.rfind(b"[", max(0, offset - 98), offset - 2)
             if opening < 0 or (text[opening - 1] != _NEWLINE and quotes.hold(opening)):
                 continue
-            bracket = as_text(text[opening + 1 : offset - 2])
+            within = text[opening + 1 : offset - 2]
         keep = _AFTER_BRACKET
-        if bracket is None:
+        if within is None:
             keep = _AFTER_FRAME if text.startswith(b"File ", offset) else _AFTER_BARE
         elif not has_arguments and text.startswith(b"server_args=", offset):  # a block has one that counts
             keep, has_arguments = _AFTER_ARGS, True
-        yield Hit(block.line_of(offset), bracket, text[offset : offset + keep])
+        yield Hit(block.line_of(offset), within, text[offset : offset + keep])
 
 
 class _Quotes:
@@ -197,7 +202,7 @@ def _patterns(batches: bool) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.P
     )
     return (
         re.compile(rb"\](?= (?:" + every + rb"))"),
-        re.compile(rb"\n(?!\[2|\n)" + at_line_start),
+        re.compile(rb"\n(?!\[2)(?!\n)" + at_line_start),
         re.compile(rb"\r" + at_line_start),
     )
 
