@@ -171,7 +171,7 @@ def test_the_table_fits_eighty_columns_and_tells_the_whole_cause(
     report = next(number for number, line in enumerate(lines) if line.startswith("report: "))
     assert [line for line in lines[:report] if len(line) > 80] == []
     assert lines[0].split() == ["configuration", "asked", "resolved", "served", "outcome"]
-    assert lines[1].split() == ["0512_dflash_r8", "8", "-", "none", "(did", "not", "start)", "refused"]
+    assert lines[1].split() == ["0512_dflash_r8", "8", "not", "logged", "none", "(did", "not", "start)", "refused"]
     cause = " ".join(
         line.strip() for line in lines[2 : lines.index(next(x for x in lines if x.startswith("0512_dflash_r4")))]
     )

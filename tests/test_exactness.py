@@ -193,6 +193,8 @@ def test_a_campaign_says_how_exact_it_was() -> None:
     assert "(dflash_r8)" in lines["measured", "KV", "tokens"]
     assert lines["configuration", "state", "slots"][3:] == ["2", "2", "0", "0"]
     assert "not watched by NVML" in text and "graphs" in text  # that estimates are no part of it
+    # The first has the budget of an RTX PRO 6000, whose free memory no start has told.
+    assert "Configuration: free memory inferred, not measured on 1 × RTX PRO 6000; measured on 1 × H200." in text
 
 
 def test_where_nothing_was_logged_nothing_is_said() -> None:

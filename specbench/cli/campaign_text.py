@@ -180,7 +180,7 @@ def summary(result: CampaignResult) -> None:
     rows = [_row(point, studies.get(point.folder.name)) for point in result.points]
     styles = [_STYLES.get(point.outcome, "") for point in result.points]
     for name, skipped in result.skipped.items():
-        rows.append(((name, _figure(skipped.asked_requests), "-", "-", skipped.outcome), skipped.why))
+        rows.append(((name, _figure(skipped.asked_requests, "not given"), "-", "-", skipped.outcome), skipped.why))
         styles.append("dim")
     widths = [max(len(str(cells[i])) for cells in (_HEADERS, *(cells for cells, _ in rows))) for i in range(5)]
     console.print(_cells(_HEADERS, widths, "bold"), soft_wrap=True, highlight=False)
@@ -233,10 +233,11 @@ def _row(point: PointResult, study: Study | None) -> tuple[tuple[str, ...], str]
     main = study.diagnosis.main_finding
     beside = [finding.beside for finding in study.diagnosis.beside]
     cause = "" if main is None else " ".join([main.cause, *beside])
-    figures = (_figure(study.asked), _figure(study.resolved), served_cell(study).printed)
+    asked, resolved = _figure(study.asked, "not given"), _figure(study.resolved, "not logged")
+    figures = (asked, resolved, served_cell(study).printed)
     why = ": ".join(part for part in (partly_answered(study), cause) if part)
     return (point.name, *figures, in_words(point.outcome)), safe(why)
 
 
-def _figure(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _figure(value: int | None, unknown: str) -> str:
+    return unknown if value is None else str(value)

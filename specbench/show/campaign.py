@@ -54,8 +54,10 @@ def runs_table(collection: Collection) -> Shown:
     ]
     origins = " or ".join(sorted({study.record.origin for study in collection.studies}))
     caption = (
-        f"All figures from 'resolved' to 'TPOT' are {origins}. " if origins else "No run has left a record yet. "
-    ) + "TTFT and TPOT: medians at the heaviest load. Prediction: figures that lie in the predicted interval."
+        (f"All figures from 'resolved' to 'TPOT' are {origins}. " if origins else "No run has left a record yet. ")
+        + "TTFT and TPOT: medians at the heaviest load. Prediction: logged figures that lie in the interval that was "
+        "predicted, from the free memory of the start itself where that is known, else from the configuration alone."
+    )
     return table(headers, rows, caption=caption, stack=True)
 
 

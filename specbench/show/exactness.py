@@ -44,7 +44,16 @@ def exactness(studies: Sequence[Study]) -> Shown:
     if not body:
         return Shown("", "")
     heads = ["known beforehand", "figure", "starts", "exact", "inside", "off", "farthest", "why not exact"]
-    return table(heads, body, caption=_CAPTION)
+    return table(heads, body, caption=f"{_CAPTION}{_configurations(studies)}")
+
+
+def _configurations(studies: Sequence[Study]) -> str:
+    """' Configuration: free memory inferred, not measured on 1 × RTX PRO 6000; measured on 4 × H200.'"""
+    budgets = (study.diagnosis.budgets.get("config") for study in studies)
+    rests = dict.fromkeys(
+        one.free.rests_on.words for one in budgets if one is not None and one.free.rests_on is not None
+    )
+    return f" Configuration: free memory {'; '.join(rests)}." if rests else ""
 
 
 def _farthest(missed: Sequence[Compared]) -> Cell:
