@@ -6,6 +6,8 @@ is a setting (a version, a number of ranks, an algorithm); colour and dashes tel
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -21,6 +23,8 @@ from .palette import INK, MUTED, marker, note
 from .settings import FIGURE_NAMES, here_line, plain, settings, titled
 
 _FILL = 0.12
+#: What a request can have at the most: by the pool, and by the model or the configuration.
+_LONGEST = ("tokens_per_request", "context_len")
 #: Areas that lie on each other and can still be told apart.
 _FEW = 4
 
@@ -43,13 +47,8 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None =
     doubtful = False
     fill = _FILL if known["setting"].nunique() <= _FEW else _FILL / 2
     for colour, style, setting, mine in settings(known):
-        mine = mine.sort_values("asked_requests")
-        asked = mine["asked_requests"].to_numpy(float)
-        longest = np.minimum(
-            mine["tokens_per_request"].astype("Float64").to_numpy(float, na_value=np.nan),
-            mine["context_len"].astype("Float64").to_numpy(float, na_value=np.nan),
-        )
-        sure = (mine["certainty"] == "sure").to_numpy(bool, na_value=False)
+        asked, longest, sure = _contexts(mine)
+        doubtful = doubtful or bool(np.any(~np.isnan(longest) & ~sure))
         edges, height = _steps(asked, longest)
         ax.plot(edges, height, color=colour, linestyle=style, linewidth=1.6)
         _, filled = _steps(asked, np.where(sure, longest, np.nan))
@@ -57,15 +56,8 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None =
         held = "" if at is None else ": fits" if _holds(asked, longest, at) else ": does not fit"
         if mine["verdict"].isna().all():
             held = ": not predicted"
-        doubtful = doubtful or bool(np.any(~np.isnan(longest) & ~sure))
-        handles.append(
-            Patch(
-                facecolor=to_rgba(colour, _FILL),
-                edgecolor=colour,
-                linestyle=style,
-                label=f"{setting or 'predicted'}{held}",
-            )
-        )
+        label = f"{setting or 'predicted'}{held}"
+        handles.append(Patch(facecolor=to_rgba(colour, _FILL), edgecolor=colour, linestyle=style, label=label))
     if doubtful:
         handles.append(Patch(facecolor="none", edgecolor=MUTED, label="not filled: likely, not sure"))
     ax.set_yscale("log", base=2)
@@ -73,30 +65,11 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None =
     low = float(fits["tokens_per_request"].astype(float).min())
     bottom = 2.0 ** np.floor(np.log2(min(low, limit, at[1] if at else limit) * 0.7))
     ax.set_ylim(bottom, limit * 1.35)
-    ax.axhline(limit, color=MUTED, linewidth=0.8, linestyle=":")
-    ax.text(
-        1.0,
-        limit,
-        f"context limit {limit:,.0f}",
-        transform=ax.get_yaxis_transform(),
-        ha="right",
-        va="bottom",
-        fontsize=7.5,
-        color=MUTED,
-    )
-    last = float(known["asked_requests"].max())
-    ax.set_xlim(0.5, last + 0.5)
+    _context_limit(ax, limit)
+    ax.set_xlim(0.5, float(known["asked_requests"].max()) + 0.5)
     if at is not None:
-        ax.plot(
-            [at[0]],
-            [at[1]],
-            "D",
-            markersize=8,
-            markerfacecolor="white",
-            markeredgecolor=INK,
-            markeredgewidth=1.6,
-            zorder=5,
-        )
+        here_style: dict[str, Any] = {"markersize": 8, "markerfacecolor": "white", "markeredgewidth": 1.6}
+        ax.plot([at[0]], [at[1]], "D", markeredgecolor=INK, zorder=5, **here_style)
         handles.append(marker("D", f"asked here: {at[0]:,} of {at[1]:,}", solid=False, colour=INK))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_major_formatter(FuncFormatter(plain))
@@ -104,6 +77,21 @@ def feasible(rows: pd.DataFrame, *, here: tuple[int | None, int | None] | None =
     ax.set_ylabel("tokens of context for each, predicted")
     titled(ax, "What fits: requests at once, and the context of each", handles)
     return ax
+
+
+def _contexts(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Requests, the longest context that all of them can have (NaN: none), and whether that is sure; of one setting."""
+    rows = rows.sort_values("asked_requests")
+    figures = [rows[name].astype("Float64").to_numpy(float, na_value=np.nan) for name in _LONGEST]
+    sure = (rows["certainty"] == "sure").to_numpy(bool, na_value=False)
+    return rows["asked_requests"].to_numpy(float), np.minimum(*figures), sure
+
+
+def _context_limit(ax: Axes, tokens: float) -> None:
+    """What the model, or the configuration, allows a request."""
+    ax.axhline(tokens, color=MUTED, linewidth=0.8, linestyle=":")
+    place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "bottom"}
+    ax.text(1.0, tokens, f"context limit {tokens:,.0f}", fontsize=7.5, color=MUTED, **place)
 
 
 def gib_buys(
