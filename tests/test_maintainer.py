@@ -170,6 +170,17 @@ def test_the_command_writes_or_prints_it(tmp_path: Path) -> None:
     assert document["concerns"] == "nobody" and printed.output.splitlines()[0].startswith("# sglang 0.5.16")
 
 
+def test_a_report_that_is_printed_alone_does_not_cost_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[Path] = []
+    monkeypatch.setattr("specbench.campaign.diagnosis_page.write_page", lambda page, *_, **__: pages.append(page))
+    monkeypatch.setattr("specbench.workbook.quick.only_notebooks", lambda: None)
+    page = tmp_path / "page.html"
+    log = RECORDS / "oom_r8" / "server.log"
+    done = CliRunner().invoke(app, ["diagnose", str(log), "--report", "-", "--html", str(page)])
+    assert done.exit_code == 0 and pages == [page]
+    assert "page:" not in done.output  # the report alone
+
+
 def test_addresses_in_a_sentence_do_not_become_links() -> None:
     """An issue tracker links them by itself; in a fence it does not."""
     joiner = "\u2060"

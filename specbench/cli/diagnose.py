@@ -102,7 +102,8 @@ def diagnose(
 
     if pasted(sources):
         typer.echo("Paste the log, then press Ctrl-D (on Windows: Ctrl-Z and Enter).", err=True)
-    if report_file is not None and str(report_file) != "-":
+    report_alone = str(report_file) == "-"
+    if report_file is not None and not report_alone:
         make_room("--report", report_file)
     told = told_by(model=model, gpu=gpu, version=engine_version, launch=launch, server=server)
     with kept(sources, until_written=html) as files:
@@ -113,37 +114,43 @@ def diagnose(
 
             found = with_other(found, against)
         if report_file is not None:
-            from ..diagnose.maintainer import report
-
-            text = report(found).text
-            if str(report_file) == "-":
-                typer.echo(text, nl=False)
-                _exit(found, strict=strict)
-                return
-            write_text("--report", report_file, text)
-        if json_output:
-            from ..diagnose.document import to_document
-
-            print_json(to_document(found))
-        else:
-            from rich.console import Console
-
-            from .diagnosis_text import render
-
-            render(found, Console(), everything=everything)
-        if report_file is not None and not json_output:
-            typer.echo(f"Written to {report_file}: read it before you send it.")
+            _report(found, None if report_alone else report_file)
+        if not report_alone:
+            _answer(found, json_output=json_output, everything=everything)
         if html is not None:
             from ..campaign.diagnosis_page import write_page
             from ..workbook.quick import only_notebooks
 
             only_notebooks()
             write_page(html, found.name, files, told=told, against=against)
-            if not json_output:
-                typer.echo(f"page: {html}")
-    _exit(found, strict=strict)
-
-
-def _exit(found: Diagnosis, *, strict: bool) -> None:
+    if not json_output and not report_alone:
+        if report_file is not None:
+            typer.echo(f"Written to {report_file}: read it before you send it.")
+        if html is not None:
+            typer.echo(f"page: {html}")
     if strict and any(finding.severity in ("fatal", "costly") for finding in found.findings):
         raise typer.Exit(1)
+
+
+def _report(found: Diagnosis, file: Path | None) -> None:
+    """The text for the engine's maintainers; None: to standard output."""
+    from ..diagnose.maintainer import report
+
+    text = report(found).text
+    if file is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text("--report", file, text)
+
+
+def _answer(found: Diagnosis, *, json_output: bool, everything: bool) -> None:
+    if json_output:
+        from ..diagnose.document import to_document
+
+        print_json(to_document(found))
+    else:
+        from rich.console import Console
+
+        from .diagnosis_text import render
+
+        render(found, Console(), everything=everything)
