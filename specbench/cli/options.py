@@ -33,7 +33,9 @@ MachineOption = Annotated[
         "and env; models by name, each a folder).",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs (docs/json.md) instead of text for people.")
+]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Exit with 1 unless everything that was asked is served (for scripts).")
 ]

@@ -14,7 +14,7 @@ from .changes import Change
 from .commands import difference, server_command, shell_line
 from .types import Answer, Most, Plan, Size
 from .underlying import FRACTION, underlying
-from .words import CERTAIN_OF, certainty, headline, needs
+from .words import CERTAIN_OF, SET_BY_PLAN, certainty, headline, needs
 
 SCHEMA = 1
 _LIMITS: tuple[Limit, ...] = ("state_slots", "slots_per_request", "running_requests", "kv_tokens", "max_input_tokens")
@@ -67,7 +67,7 @@ def _plan(answer: Answer, plan: Plan) -> dict[str, Any]:
         "set": _set(answer, plan),
         "changes_results": plan.changes_results,
         "costs": list(plan.costs),
-        "predicted": _predicted(plan.budget),
+        "predicted": _predicted(plan.budget, sets_fraction=any(change.kind == "fraction" for change in plan.changes)),
         "known_fault": plan.budget.fault,
         "flags_removed": list(gone),
         "flags_added": list(come),
@@ -103,7 +103,7 @@ def _most(most: Most) -> dict[str, Any]:
     }
 
 
-def _predicted(budget: MemoryBudget) -> dict[str, Any]:
+def _predicted(budget: MemoryBudget, *, sets_fraction: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {}
     intervals: dict[str, list[int]] = {}
     for name in _LIMITS:
@@ -116,10 +116,11 @@ def _predicted(budget: MemoryBudget) -> dict[str, Any]:
     if slack is not None:
         intervals["slack_bytes"] = [slack.low, slack.high]
     fraction = next((argument for argument in budget.resolved if argument.name == FRACTION), None)
+    source = None if fraction is None else SET_BY_PLAN if sets_fraction else fraction.source
     return {
         **found,
         "verdict": budget.verdict,
         "intervals": intervals,
         "free_memory": None if budget.free.rests_on is None else asdict(budget.free.rests_on),
-        FRACTION: None if fraction is None else {"value": fraction.value, "source": fraction.source},
+        FRACTION: None if fraction is None else {"value": fraction.value, "source": source},
     }

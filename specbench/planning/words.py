@@ -33,6 +33,8 @@ _FIGURES: tuple[tuple[Limit, str], ...] = (
     ("running_requests", "request"),
     ("kv_tokens", "KV token"),
 )
+#: Where the static fraction is from that a plan changes.
+SET_BY_PLAN = "set by this plan"
 #: What is said of a plan beside its figures. Only the pools follow from arithmetic; what is beside them is estimated.
 CERTAIN: Mapping[Certainty, str] = {
     "sure": "requests, slots and tokens sure: so over the whole interval of free memory",
@@ -65,7 +67,7 @@ def rests_on(plan: Plan) -> str:
     (given)'."""
     fraction = [argument for argument in plan.budget.resolved if argument.name == FRACTION]
     if any(change.kind == "fraction" for change in plan.changes):
-        fraction = [dataclasses.replace(argument, source="set by this plan") for argument in fraction]
+        fraction = [dataclasses.replace(argument, source=SET_BY_PLAN) for argument in fraction]
     return "; ".join([plan.budget.basis_words, *(argument.words for argument in fraction)])
 
 
