@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.diagnose.diagnosis import of_path
 from specbench.engines.sglang.logs import read
 from specbench.lifecycle.ending import classify
 from specbench.reading.lost_rank import lost_rank
@@ -47,6 +48,17 @@ def reason(log: Path | list[str], code: int = -9) -> str:
 )
 def test_two_ranks_of_which_one_was_lost(name: str, words: str) -> None:
     assert reason(PROVOKED / f"{name}.log").startswith(words)
+
+
+def test_eight_ranks_of_which_one_was_killed() -> None:
+    """A real server on the CPU whose sixth rank got SIGKILL during a request: seven say that a connection broke."""
+    log = PROVOKED / "0.5.23-tp8-rank-killed.log.gz"
+    (fatal,) = [finding for finding in of_path(log).findings if finding.severity == "fatal"]
+    assert fatal.id == "communication-failed"
+    assert fatal.cause.startswith("TP5 ended while the others were at work, or hangs: RuntimeError: [/__w/pytorch/")
+    assert reason(log).startswith(
+        "ended while serving (signal 9): TP5 alone says no error, and ended first or hung: RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:60588: Connection reset by peer."
+    )
 
 
 @pytest.mark.parametrize(
