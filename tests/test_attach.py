@@ -27,7 +27,7 @@ from specbench.engines import check
 from specbench.errors import ConfigError, LaunchError, SpecbenchError
 from specbench.lifecycle import fetch, time_limit
 from specbench.lifecycle.attach import Attached
-from specbench.lifecycle.launch import free_port
+from specbench.lifecycle.ports import free_port
 from specbench.lifecycle.served_config import as_served
 from specbench.machine_file import Places, place
 from specbench.params import dump_run

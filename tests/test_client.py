@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from specbench.lifecycle.launch import free_port
+from specbench.lifecycle.ports import free_port
 from specbench.load.client import Received, Sent, generate
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -20,7 +20,8 @@ import pytest
 from specbench.configuration.config import RunConfig
 from specbench.errors import ConfigError, LaunchError
 from specbench.lifecycle import launch as launching
-from specbench.lifecycle.launch import free_port, launch, server_argv
+from specbench.lifecycle.launch import launch, server_argv
+from specbench.lifecycle.ports import free_port
 from specbench.records.record import RunRecord
 
 RECORDS = Path(__file__).parent / "records"
@@ -112,7 +113,7 @@ def test_a_server_that_dies_while_serving_is_crashed(tmp_path: Path) -> None:
 
 
 def test_a_server_that_answers_no_more_but_lives_is_crashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "_SETTLE_S", 0.2)
+    monkeypatch.setattr("specbench.lifecycle.server._SETTLE_S", 0.2)
     with launch(stand_in(tmp_path), log_path=tmp_path / "server.log") as server:
         port, server.port = server.port, free_port("127.0.0.1")  # nobody listens there
     assert port != server.port
@@ -327,17 +328,19 @@ def test_the_end_of_the_supervisor_is_a_crash_and_leaves_no_worker(
 
 def test_a_chosen_port_is_none_that_an_outgoing_connection_may_get(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some may be taken just then: each is free at the moment of the answer, and they differ."""
-    monkeypatch.setattr(launching, "_first_ephemeral", lambda: 32768)
+    monkeypatch.setattr("specbench.lifecycle.ports._first_ephemeral", lambda: 32768)
     ports = {free_port("127.0.0.1") for _ in range(20)}
     assert all(10_000 <= port < 32768 for port in ports)
     assert len(ports) > 1
-    monkeypatch.setattr(launching, "_first_ephemeral", lambda: 1024)  # every port: the system chooses
+    monkeypatch.setattr("specbench.lifecycle.ports._first_ephemeral", lambda: 1024)  # every port: the system chooses
     assert free_port("127.0.0.1") >= 1024
 
 
 def test_a_port_that_is_taken_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(launching, "_LOWEST_PORT", port)
-        monkeypatch.setattr(launching, "_first_ephemeral", lambda: port + 1)  # it alone is left to choose from
+        monkeypatch.setattr("specbench.lifecycle.ports._LOWEST_PORT", port)
+        monkeypatch.setattr(
+            "specbench.lifecycle.ports._first_ephemeral", lambda: port + 1
+        )  # it alone is left to choose from
         assert free_port("127.0.0.1") != port

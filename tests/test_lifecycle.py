@@ -32,7 +32,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.lifecycle.launch import free_port
+from specbench.lifecycle.ports import free_port
 from specbench.records.record import RunRecord
 from specbench.studies.study import study
 from tests.workbench import Workbench
@@ -46,10 +46,10 @@ pytestmark = [
 RUN = """
 import sys
 from pathlib import Path
-from specbench.lifecycle import launch
+from specbench.lifecycle import server
 from specbench.params import load_run
 from specbench.running.run import run
-launch.GRACE_S, launch._GPU_WAIT_S = map(float, sys.argv[3:])
+server.GRACE_S, server._GPU_WAIT_S = map(float, sys.argv[3:])
 run(load_run(sys.argv[1]), Path(sys.argv[2]), notice=lambda text: print("notice:", text, flush=True))
 """
 

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from specbench.lifecycle.launch import free_port
+from specbench.lifecycle.ports import free_port
 from specbench.load.client import Received, Sent, generate
 from specbench.records.record import RunRecord
 from specbench.records.types import RequestTrace

@@ -22,7 +22,7 @@ from specbench.errors import ConfigError, LaunchError
 from specbench.host import machine, nvml
 from specbench.host.machine import Gpu, GpuState
 from specbench.lifecycle import fetch
-from specbench.lifecycle.launch import Server
+from specbench.lifecycle.server import Server
 from specbench.params import load_run
 from specbench.reading import latency
 from specbench.reading.freeread import measured_offsets

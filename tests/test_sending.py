@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from specbench.configuration.config import RunConfig
-from specbench.lifecycle.launch import free_port
+from specbench.lifecycle.ports import free_port
 from specbench.load import sending
 from specbench.load.sending import _arrivals, send
 from specbench.load.workload import steps_of

@@ -16,7 +16,7 @@ import pytest
 
 from specbench.host.processes import MARK
 from specbench.lifecycle import temporary
-from specbench.lifecycle.launch import _left_behind
+from specbench.lifecycle.server import remains
 from specbench.lifecycle.temporary import in_words, left_over, made, of_an_engine, remove, sweep
 
 _SHARED = ("TORCHINDUCTOR_CACHE_DIR", "CUTE_DSL_CACHE_DIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "RAY_TMPDIR")
@@ -141,7 +141,7 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_folder_that_stays_is_told_with_the_end_of_its_server() -> None:
     ended = {"temporary": "/tmp/sb-00000001: [Errno 13] Permission denied", "memory": {"is_back": True, "before": []}}
-    assert list(_left_behind(ended)) == [
+    assert list(remains(ended)) == [
         "THE TEMPORARY FOLDER OF THE SERVER COULD NOT BE REMOVED: /tmp/sb-00000001: [Errno 13] Permission denied"
     ]
 

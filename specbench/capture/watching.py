@@ -14,7 +14,7 @@ from typing import Any
 from ..configuration.config import RunConfig
 from ..engines.sglang.addresses import METRICS
 from ..lifecycle.attach import Attached
-from ..lifecycle.launch import Server
+from ..lifecycle.server import Server
 from ..records.writer import RecordWriter
 from .logtail import LogTail
 from .metering import Metering

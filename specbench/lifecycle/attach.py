@@ -35,7 +35,7 @@ _SENDABLE = re.compile(r"[\x21-\x7e]+")
 
 
 class Attached:
-    """A server of somebody else, with the same face as `launch.Server`."""
+    """A server of somebody else, with the same face as `server.Server`."""
 
     ready = True
     timed_out = False
@@ -56,7 +56,7 @@ class Attached:
         self.argv: tuple[str, ...] = ()  # not known: somebody else wrote it
         self.added_env: Mapping[str, str] = {}
         self.answering = True
-        self.proven = False  # as of `launch.Server`
+        self.proven = False  # as of `server.Server`
         self.gpu_memory = "not compared: the attached server was left running"
         self.notes: list[str] = []
         self.started_unix_s = time.time()
@@ -150,7 +150,7 @@ class Attached:
             self._log.write(self.log_path, self.redaction, self.notes)
 
     def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:
-        """How it stands after the workload; it goes on running. The arguments are `launch.Server`'s: none matters."""
+        """How it stands after the workload; it goes on running. The arguments are `server.Server`'s: none matters."""
         if self.answering:
             reason = "attached: it answered until the end of the workload, and was left running"
             return Ending(status="served", exit_code=None, reason=reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ..lifecycle.attach import Attached
-from ..lifecycle.launch import Server
+from ..lifecycle.server import Server
 from ..records import foreign_json
 from ..records.writer import RecordWriter
 

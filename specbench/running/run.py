@@ -24,7 +24,7 @@ from ..engines.sglang.addresses import METRICS, MODEL_INFO, SERVER_INFO
 from ..errors import ConfigError, RunStoppedError
 from ..lifecycle.attach import Attached
 from ..lifecycle.ending import PORT, PORT_IN_USE, Ending
-from ..lifecycle.launch import Server
+from ..lifecycle.server import Server
 from ..lifecycle.time_limit import DEADLINE, left_s, until_s
 from ..load.prompts import SMALLEST_VOCABULARY
 from ..load.sending import Progress, Sending

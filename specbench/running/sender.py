@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..configuration.config import RunConfig
 from ..errors import RunStoppedError
 from ..lifecycle.attach import Attached
-from ..lifecycle.launch import Server
+from ..lifecycle.server import Server
 from ..lifecycle.time_limit import left_s
 from ..load.sending import Progress, Sending, send
 from ..load.workload import steps_of

@@ -21,9 +21,11 @@ from ..lifecycle import leftovers, time_limit
 from ..lifecycle.attach import Attached, attached
 from ..lifecycle.emulating import Emulating, emulating
 from ..lifecycle.headroom import headroom
-from ..lifecycle.launch import Server, check_address, launch
+from ..lifecycle.launch import launch
+from ..lifecycle.ports import check_address
 from ..lifecycle.preflight import Checked, preflight
 from ..lifecycle.served_config import AsServed, as_served
+from ..lifecycle.server import Server
 from ..load.sending import Progress, Sending
 from ..records.redaction import Redaction
 from ..replay.itself import UNTOLD, Played, pace

@@ -15,7 +15,7 @@ import pytest
 from specbench.engines.sglang.command import command
 from specbench.errors import LaunchError
 from specbench.lifecycle import fetch
-from specbench.lifecycle.launch import free_port
+from specbench.lifecycle.ports import free_port
 from specbench.params import load_campaign, load_run
 from specbench.records.caveats import ON_CPU, RANDOM_WEIGHTS
 from specbench.records.record import RunRecord
