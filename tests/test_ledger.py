@@ -10,7 +10,7 @@ from rich.console import Console
 
 from specbench import frames
 from specbench.cli.diagnosis_text import render
-from specbench.cli.ledger_text import beside
+from specbench.cli.ledger_text import beside, other_ranks
 from specbench.diagnose.diagnosis import of_log, of_path
 from specbench.diagnose.document import to_document
 from specbench.diagnose.told import Told
@@ -18,6 +18,7 @@ from specbench.engines.contract import ServerLog
 from specbench.engines.sglang.logs import read
 from specbench.judging.accounting import ledgers as accounts
 from specbench.judging.ledger import Card, Ledger
+from specbench.judging.ledger_ranks import others
 from specbench.reading.pools import report
 from specbench.records.record import RunRecord
 from specbench.studies.waterfall import steps
@@ -388,6 +389,15 @@ def test_no_figure_is_cut_in_a_narrow_terminal(width: int) -> None:
         assert figure in words
     # What is to be copied stands on one line.
     assert found.findings[0].remedies[0].flags in [line.strip() for line in text.splitlines()]
+
+
+def test_a_rank_whose_log_adds_up_by_itself_has_no_rest_of_zero() -> None:
+    """Only TP7 logs what was free before loading: 143.07 - 41.72 - 87.01 - 14.12 = 0.22. Of others it is not known."""
+    first, *rest = ledgers("deepseekv3-class-8rank")
+    assert (first.rank, len(rest)) == ("TP7", 7)
+    assert {group.differs[("unexplained", "target", 0)] for group in others([first, *rest])} == {None}
+    said = list(other_ranks([first, *rest]))
+    assert said[2] == "TP2, TP3: target weights not logged; rest not known" and not any("0.00" in one for one in said)
 
 
 def test_slack_and_what_is_left_are_said_beside_each_other() -> None:

@@ -140,7 +140,8 @@ def _differs(group: Others, first: Ledger) -> str:
         name = "rest" if term == "unexplained" else _NAMES.get(term, str(term))
         known = of_first[key].size if key in of_first else None
         other = f" ({first.rank or 'the first rank'}: {_gib(known)})" if known is not None and size is not None else ""
-        parts.append(f"{name} {'not logged' if size is None else f'{_gib(size)} GiB'}{other}")
+        unknown = "not known" if term == "unexplained" else "not logged"
+        parts.append(f"{name} {unknown if size is None else f'{_gib(size)} GiB'}{other}")
     return "; ".join(parts) if parts else f"the same as {first.rank or 'the first rank'}, within rounding"
 
 

@@ -34,8 +34,11 @@ def others(ledgers: Sequence[Ledger]) -> tuple[Others, ...]:
 
 
 def by_key(ledger: Ledger) -> dict[Key, Entry]:
+    """Its entries. What a log adds up to by itself has no rest: 0 would be no figure of it."""
     found: dict[Key, Entry] = {}
     for entry in ledger.entries:
+        if entry.term == "unexplained" and ledger.total_of == "accounted":
+            continue
         number = sum((term, role) == (entry.term, entry.role) for term, role, _ in found)
         found[entry.term, entry.role, number] = entry
     return found

@@ -19,6 +19,7 @@ from ..engines.sglang.given import spelled
 from ..engines.sglang.resolve import DEFAULT_RATIO, Settings
 from ..engines.sglang.verify_mask import AVOIDED_BY
 from ..errors import ConfigError
+from ..units import counted
 from ..versions import at_least
 
 Kind = Literal[
@@ -108,9 +109,13 @@ def slots(per_request: int, requests: int, *, workers: int = 1) -> Change:
     return Change(
         "slots",
         {"memory.max_mamba_cache_size": count},
-        f"{per_request} slot{'' if per_request == 1 else 's'} for each of {requests} requests; the KV pool pays",
+        f"{counted(per_request, 'slot')} for {_each_of(requests)}; the KV pool pays",
         count,
     )
+
+
+def _each_of(requests: int) -> str:
+    return "the one request" if requests == 1 else f"each of {requests:,} requests"
 
 
 def ratio_of(config: RunConfig) -> float:

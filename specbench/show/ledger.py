@@ -53,8 +53,8 @@ def _differing(first: Ledger, same: Sequence[str], groups: Sequence[Others]) -> 
 def _other(group: Others, key: Key) -> Cell:
     if key not in group.differs:
         return Cell(text="the same", tone="muted")
-    size = group.differs[key]
-    return amount_cell(None, "bytes") if size is None else logged_cell(size)
+    size, unknown = group.differs[key], "not known" if key[0] == "unexplained" else "not logged"
+    return amount_cell(None, "bytes", unknown=unknown) if size is None else logged_cell(size)
 
 
 def _further(mine: Mapping[Key, Entry], groups: Sequence[Others]) -> list[Key]:
