@@ -7,8 +7,8 @@ LIVE        := live/.venv
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # `make oracle`: SGLang's own sizing code of these releases, against `predict`.
 ORACLE      := oracle/.venv
-RELEASES    ?= 0.5.6.post2 0.5.8 0.5.8.post1 0.5.9 0.5.10 0.5.10.post1 0.5.11 0.5.12 0.5.12.post1 0.5.13 0.5.13.post1 \
-               0.5.14 0.5.15 0.5.15.post1 0.5.16 0.5.17 0.5.18 0.5.19 0.5.20 0.5.21 0.5.22 0.5.23
+RELEASES    ?= 0.5.6 0.5.6.post1 0.5.6.post2 0.5.7 0.5.8 0.5.8.post1 0.5.9 0.5.10 0.5.10.post1 0.5.11 0.5.12 \
+               0.5.12.post1 0.5.13 0.5.13.post1 0.5.14 0.5.15 0.5.15.post1 0.5.16 0.5.17 0.5.18 0.5.19 0.5.20 0.5.21 0.5.22 0.5.23
 EXAMPLES    ?= 2000
 SEED        ?= 1
 # … and every start of these.
@@ -75,7 +75,7 @@ $(LIVE)/.installed: $(wildcard live/requirements*.txt live/shims/*.* live/shims/
 	  -r live/requirements-nodeps.txt ./live/shims
 	@touch $@
 
-oracle: $(STAMP) $(ORACLE)/.installed ## SGLang's own sizing code, without a GPU, against predict (installs 4 GB)
+oracle: $(STAMP) $(ORACLE)/.installed ## SGLang's own sizing code, without a GPU, against predict (installs 5 GB)
 	$(BIN)/python -m oracle.compare.campaigns $(CAMPAIGNS)
 	$(BIN)/python -m oracle.compare $(RELEASES) --examples $(EXAMPLES) --seed $(SEED)
 

@@ -1,11 +1,12 @@
-"""What 0.5.6.post2 alone does, and where it ends: found by its own sizing code (oracle/README.md), checked by hand.
+"""What 0.5.6 and 0.5.7 alone do, and where it ends: found by its own sizing code (oracle/README.md), checked by hand.
 
 Sources: server_args.py, model_executor/model_runner.py, managers/tp_worker.py and mem_cache/mamba_radix_cache.py of
-0.5.6.post2 and of 0.5.8.
+0.5.6, 0.5.6.post2 and 0.5.8, and model_runner_kv_cache_mixin.py of 0.5.7.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from specbench.budget.predict import predict
 from specbench.configuration.config import RunConfig
 from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.resolve import settings
-from specbench.units import Interval
+from specbench.engines.sglang.sizing import rule_for
+from specbench.engines.sglang.sizing.contract import Demand
+from specbench.units import GIB, Interval
 from tests.oracle_points import point_of
 
 OLDEST = "0.5.6.post2"
@@ -182,3 +185,88 @@ def test_there_is_no_flag_for_a_strategy_not_even_for_the_only_one() -> None:
     assert [one.engine_error for one in found] == [
         "error: unrecognized arguments: --mamba-scheduler-strategy no_buffer"
     ]
+
+
+#: One GiB a slot and 4 draft tokens; 2 requests of two workers.
+ASKED = Demand(
+    slot_bytes=GIB,
+    cell_bytes=65_536,
+    draft_tokens=4,
+    slots_per_request=1,
+    requests=2,
+    attention_dp=2,
+    explicit_slots=None,
+    radix=True,
+    ratio=1.0,
+    max_total_tokens=None,
+    page_size=1,
+    context_len=4096,
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "slots", "left"),
+    [
+        ("0.5.7", {}, 6, 6.0),  # 20 - 2 × 4 of all requests: half of 12
+        ("0.5.8", {}, 8, 8.0),  # 20 - 1 × 4 of this worker's: half of 16
+        ("0.5.7", {"radix": False}, 1, 19.0),  # nothing for drafts: 20 - 1
+        ("0.5.8", {"radix": False}, 1, 15.0),
+        ("0.5.7", {"explicit_slots": 10}, 5, 15.0),
+        ("0.5.8", {"explicit_slots": 10}, 5, 11.0),
+        (
+            "0.5.7",
+            {"radix": False, "requests": None, "draft_tokens": 0, "slot_bytes": GIB // 64},
+            256,
+            16.0,
+        ),  # 512 // 2
+        # ratio 1 of 20 GiB without a prefix cache and a limit, from 0.5.9
+        ("0.5.9", {"radix": False, "requests": None, "draft_tokens": 0, "slot_bytes": GIB // 64}, 640, 10.0),
+    ],
+)
+def test_what_0_5_7_sets_aside(version: str, changes: dict[str, Any], slots: int, left: float) -> None:
+    rule = rule_for(version)
+    pools = rule.solve(rule, replace(ASKED, **changes), 20.0)
+    assert (pools.slots, pools.left_gib) == (slots, left)
+
+
+@pytest.mark.parametrize(
+    ("version", "memory", "slots"),
+    [
+        ("0.5.7", {}, 5),
+        ("0.5.7", {"mamba_radix_cache_strategy": "extra_buffer"}, 5),
+        ("0.5.7", {"disable_radix_cache": True}, 1),
+        ("0.5.8", {}, 3),
+    ],
+)
+def test_five_slots_a_request_in_0_5_7(version: str, memory: dict[str, Any], slots: int) -> None:
+    assert predicted(point(version, NEXT, memory=memory))["slots_per_request"] == slots
+    drafts = predicted(point(version, NEXT, memory=memory, speculative={"algorithm": "NGRAM"}))
+    assert drafts["slots_per_request"] == (4 if "mamba_radix_cache_strategy" in memory else slots)
+
+
+def test_pages_of_extra_buffers_divide_a_chunk_in_0_5_7() -> None:
+    memory = {"mamba_radix_cache_strategy": "extra_buffer", "page_size": 128}
+    said = {
+        version: [refusal.engine_error for refusal in check(config(version, NEXT, memory=memory))]
+        for version in ("0.5.7", "0.5.8", "0.5.9")
+    }
+    page = "AssertionError: Page size for hybrid GDN model must be divisible by 64, got 128"
+    assert said == {"0.5.7": [page], "0.5.8": [], "0.5.9": []}
+
+
+def test_0_5_6_keeps_no_prefixes_of_mamba_2() -> None:
+    """1,000 requests are 1,000 slots without a prefix cache, which the post releases have."""
+    slots = {
+        version: predicted(point(version, FALCON, memory={"max_running_requests": 1000}))["slots"]
+        for version in ("0.5.6", "0.5.6.post1", "0.5.6.post2")
+    }
+    assert slots["0.5.6"] == 1000
+    assert slots["0.5.6.post1"] == slots["0.5.6.post2"] != 1000
+
+
+def test_nemotron_wants_the_default_fraction_before_0_5_6_post2() -> None:
+    nano = "nvidia/NVIDIA-Nemotron-Nano-9B-v2"
+    said = "AttributeError: 'ServerArgs' object has no attribute 'model_config'"
+    for version, errors in (("0.5.6", [said]), ("0.5.6.post1", [said]), ("0.5.6.post2", [])):
+        assert [refusal.engine_error for refusal in check(config(version, nano))] == errors
+    assert check(point_of("0.5.6", nano, *CARD).config) == []

@@ -14,7 +14,10 @@ HERE = Path(__file__).resolve().parents[1]
 
 #: Release -> the transformers, tokenizers and huggingface-hub that it was made for (its own pin of transformers).
 RELEASES: dict[str, tuple[str, str, str]] = {
+    "0.5.6": ("4.57.1", "0.22.2", "0.36.0"),
+    "0.5.6.post1": ("5.0.0rc0", "0.22.2", "1.5.0"),
     "0.5.6.post2": ("4.57.1", "0.22.2", "0.36.0"),
+    "0.5.7": ("4.57.1", "0.22.2", "0.36.0"),
     "0.5.8": ("4.57.1", "0.22.2", "0.36.0"),
     "0.5.8.post1": ("4.57.1", "0.22.2", "0.36.0"),
     "0.5.9": ("4.57.1", "0.22.2", "0.36.0"),

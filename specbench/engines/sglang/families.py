@@ -55,6 +55,7 @@ _NO_RADIX_CACHE: dict[str, tuple[str, str | None]] = {
     "KimiLinearForCausalLM": ("0.5.6", "0.5.14"),
     "BailingMoeV2_5ForCausalLM": ("0.5.9", "0.5.13"),
     "MiniCPMSALAForCausalLM": ("0.5.19", None),
+    **dict.fromkeys(("NemotronHForCausalLM", "FalconH1ForCausalLM"), ("0.5.6", "0.5.6.post1")),
 }
 
 #: Architecture -> (last version without it, first version with it), of those that were read.
@@ -112,7 +113,7 @@ _TAKES_EXTRA_BUFFERS: dict[str, tuple[str | None, str | None]] = {
 #: Architecture -> versions from and until which --attention-backend triton does not work, and whether an assertion says
 #: so. Without one the server dies as the backend reads layer 0, which has no KV (layers/attention/triton_backend.py).
 _NO_TRITON_ATTENTION: dict[str, tuple[tuple[str, str | None, bool], ...]] = {
-    "NemotronHForCausalLM": (("0.5.8", "0.5.19", True),),
+    "NemotronHForCausalLM": (("0.5.7", "0.5.19", True),),
     "Lfm2ForCausalLM": (("0.5.9", None, True),),
     "Lfm2MoeForCausalLM": (("0.5.9", "0.5.17", False), ("0.5.17", None, True)),
     "GraniteMoeHybridForCausalLM": (("0.5.9", "0.5.18", False),),

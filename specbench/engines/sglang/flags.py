@@ -80,7 +80,7 @@ def flag_name(key: str, version: str) -> str | None:
     if key == "memory.mamba_radix_cache_strategy":
         if at_least(version, "0.5.14"):
             return "--mamba-radix-cache-strategy"
-        return "--mamba-scheduler-strategy" if at_least(version, "0.5.8") else None
+        return "--mamba-scheduler-strategy" if at_least(version, "0.5.7") else None
     if key == "memory.cuda_graph_max_bs":
         return "--cuda-graph-max-bs-decode" if at_least(version, "0.5.14") else "--cuda-graph-max-bs"
     return FLAGS.get(key)

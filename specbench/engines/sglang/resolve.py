@@ -228,7 +228,7 @@ def slots_per_request(
     if strategy is None:
         return 1
     if strategy == "no_buffer":
-        return 3
+        return 5 if rule.five_slots_without_buffers else 3
     if rule.extra_buffer_always_four:
         return 4 if speculates else 5
     more = 1 if strategy == "extra_buffer_lazy" or not overlap else 2

@@ -1,7 +1,7 @@
 """Steps, branches and width of EAGLE drafts that a release takes where none are given. In: a section. Out: it, filled.
 
-0.5.6 drafts trees for every architecture but some, later releases chains but for some (`speculative/eagle.py`).
-Source: auto_choose_speculative_params in server_args.py of 0.5.6.post2 and of 0.5.8.
+Up to 0.5.7 they draft trees for every architecture but some, later chains but for some (`speculative/eagle.py`).
+Source: auto_choose_speculative_params in server_args.py of 0.5.6.post2, 0.5.7 and 0.5.8.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _CHAINS_OF_0_5_6 = (
     "BailingMoeV2ForCausalLM",
     "MistralLarge3ForCausalLM",
     "PixtralForConditionalGeneration",
+    "MiMoV2FlashForCausalLM",  # from 0.5.7, which is the first that serves it
 )
 
 

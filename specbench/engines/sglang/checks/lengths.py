@@ -12,7 +12,7 @@ from ..given import allows_longer_context
 from ..resolve import resolve_strategy
 from ..sizing.contract import Rule
 from .refusal import Refusal
-from .state import track_interval
+from .state import looks_at_interval, track_interval
 
 _LARGEST_CHUNK = 16384  # --chunked-prefill-size that the engine chooses
 
@@ -42,7 +42,7 @@ def chunk_of_pages(config: RunConfig, version: str, rule: Rule, target: ModelSpe
         return
     settled = bool(target.state_layers) and settles_strategy(target.architecture, version)
     strategy = resolve_strategy(config, rule, True, version, target) if settled else None
-    interval = track_interval(config)
+    interval = track_interval(config) if looks_at_interval(version) else None
     if strategy is not None and (strategy == "no_buffer" or (interval is not None and interval % page)):
         return  # pages of one token then, or refused for the state's sake
     yield Refusal(

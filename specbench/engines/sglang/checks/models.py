@@ -28,6 +28,7 @@ def refusals(config: RunConfig, version: str, target: ModelSpec) -> Iterator[Ref
     yield from _attention_dp(config, target.architecture)
     yield from _unnamed_quantization(version, target)
     yield from _modelopt_beyond_fp8(version, target)
+    yield from _unread_config(config, version, target.architecture)
     yield from _attention(config, version, target.architecture)
     yield from _extra_buffer(config, version, target.architecture)
 
@@ -80,6 +81,19 @@ def _modelopt_beyond_fp8(version: str, target: ModelSpec) -> Iterator[Refusal]:
         allowed="0.5.10 or later",
         engine_error=f"ValueError: {said}",
     )
+
+
+def _unread_config(config: RunConfig, version: str, architecture: str) -> Iterator[Refusal]:
+    """Before 0.5.6.post2 Nemotron-H's arguments look at a config that only the default fraction has read."""
+    given = config.memory.mem_fraction_static is not None
+    if architecture == "NemotronHForCausalLM" and given and not at_least(version, "0.5.6.post2"):
+        yield Refusal(
+            key="memory.mem_fraction_static",
+            value=config.memory.mem_fraction_static,
+            reason="with a given fraction the version fails before it has read the model's config",
+            allowed="left out, or 0.5.6.post2 or later",
+            engine_error="AttributeError: 'ServerArgs' object has no attribute 'model_config'",
+        )
 
 
 def _attention(config: RunConfig, version: str, architecture: str) -> Iterator[Refusal]:

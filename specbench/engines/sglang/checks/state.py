@@ -35,7 +35,7 @@ def refusals(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
         )
     if asked not in rule.strategies:
         choices = ", ".join(repr(strategy) for strategy in rule.strategies)
-        has_flag = at_least(version, "0.5.8")
+        has_flag = at_least(version, "0.5.7")
         yield Refusal(
             key=key,
             value=asked,
@@ -183,7 +183,7 @@ def _lazy(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
 def _pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """`auto` that becomes no_buffer makes pages of one token from 0.5.11 to 0.5.13; before, any no_buffer wants them.
 
-    Source: server_args.py; mem_cache/mamba_radix_cache.py of 0.5.6.post2, 0.5.8 and 0.5.10.
+    Source: server_args.py; mem_cache/mamba_radix_cache.py of 0.5.6 to 0.5.10.
     """
     page = config.memory.page_size
     if not settles_pages(version):
@@ -200,7 +200,7 @@ def _pages(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> It
 
 def _pages_of_one_for_the_cache(page: int | None, version: str) -> Refusal:
     error = "AssertionError: Only support page_size=1 in mamba radix cache now."
-    if at_least(version, "0.5.8"):
+    if at_least(version, "0.5.7"):
         error = f"AssertionError: Page size must be 1 for MambaRadixCache v1, got {page}"
     return Refusal(
         key="memory.page_size",
@@ -256,12 +256,17 @@ def track_interval(config: RunConfig) -> int | None:
     return interval if isinstance(interval, int) and not isinstance(interval, bool) else None
 
 
+def looks_at_interval(version: str) -> bool:
+    """0.5.8 asserts it of a model without state instead (Glm4MoeForCausalLM)."""
+    return at_least(version, "0.5.9") or not at_least(version, "0.5.8")
+
+
 def _track_interval(config: RunConfig, version: str, rule: Rule, target: ModelSpec) -> Iterator[Refusal]:
     """With extra buffers the state is kept every 256 tokens: no more may be verified, and pages must fit.
 
-    0.5.8 asserts it of a model without state instead (Glm4MoeForCausalLM). 0.5.9 does without a prefix cache, too.
+    0.5.7 and 0.5.9 look at it without a prefix cache, too.
     """
-    if not at_least(version, "0.5.9"):
+    if not looks_at_interval(version):
         return
     try:
         overlap = overlaps(config, rule, speculative.of(config.speculative))
@@ -301,6 +306,16 @@ def _track_interval(config: RunConfig, version: str, rule: Rule, target: ModelSp
                 f"AssertionError: mamba_track_interval {interval} must be divisible by page_size {page}"
                 if spoken
                 else "AssertionError"
+            ),
+        )
+    elif page is not None and not at_least(version, "0.5.8") and _STATE_CHUNK % page:
+        yield Refusal(
+            key="memory.page_size",
+            value=page,
+            reason=f"the linear layers work in chunks of {_STATE_CHUNK} tokens",
+            allowed=f"a divisor of {_STATE_CHUNK}",
+            engine_error=(
+                f"AssertionError: Page size for hybrid GDN model must be divisible by {_STATE_CHUNK}, got {page}"
             ),
         )
     elif page is not None and max(_STATE_CHUNK, page) % min(_STATE_CHUNK, page):

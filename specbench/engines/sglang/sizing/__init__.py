@@ -12,6 +12,7 @@ from ....errors import ConfigError
 from ....versions import is_development, nearest_earlier, version_key
 from . import (
     v0_5_6,
+    v0_5_7,
     v0_5_8,
     v0_5_9,
     v0_5_10,
@@ -31,10 +32,11 @@ from . import (
 )
 from .contract import Rule
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, Rule] = {v0_5_6.FIRST.version: v0_5_6.FIRST} | {
     module.RULE.version: module.RULE
     for module in (
         v0_5_6,
+        v0_5_7,
         v0_5_8,
         v0_5_9,
         v0_5_10,
@@ -56,7 +58,10 @@ RULES: dict[str, Rule] = {
 
 #: Versions whose source was read. Others follow the nearest earlier rule, and the prediction says so.
 VERSIONS_READ = (
+    "0.5.6",
+    "0.5.6.post1",
     "0.5.6.post2",
+    "0.5.7",
     "0.5.8",
     "0.5.8.post1",
     "0.5.9",

@@ -138,7 +138,8 @@ class Rule:
     # arguments
     strategies: tuple[str, ...]
     auto_strategy: Literal["no_buffer", "extra_buffer"]
-    extra_buffer_always_four: bool  # 0.5.8 and 0.5.9 with speculation
+    extra_buffer_always_four: bool  # 0.5.7 to 0.5.9 with speculation
+    five_slots_without_buffers: bool  # of a request with a prefix cache; later three
     overlap_with: tuple[str, ...]  # families of algorithms that run with overlap scheduling
     # default memory fraction
     speculative_reserve_mib: int

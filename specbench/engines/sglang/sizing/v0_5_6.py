@@ -1,10 +1,13 @@
-"""0.5.6: before requests and slots were told apart. Every slot carries its own scratch, so K is small and S = K.
+"""0.5.6 and its post releases: before requests and slots were told apart.
 
-Source: 0.5.6.post2, srt/model_executor/model_runner.py. With a radix cache an explicit slot count is overwritten.
-The tokens that drafts and verification hold at once are added to the pool, beyond what fits.
+Every slot carries its own scratch, so K is small and S = K. With a radix cache an explicit slot count is overwritten.
+The tokens that drafts and verification hold at once are added to the pool, beyond what fits. Source: 0.5.6, 0.5.6.post1
+and 0.5.6.post2, srt/model_executor/model_runner.py.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from ....lanes import whole
 from ....units import GIB
@@ -66,9 +69,13 @@ RULE = Rule(
     strategies=("auto",),  # which is no_buffer; there is no flag
     auto_strategy="no_buffer",
     extra_buffer_always_four=False,
+    five_slots_without_buffers=False,
     overlap_with=("none",),
     speculative_reserve_mib=2048,
     graph_batch_capped=False,
     small_card_generous=False,
     request_table_padding=0,
 )
+
+#: The releases before it size alike; 0.5.6 keeps no prefixes of Mamba 2 models (`families`).
+FIRST = replace(RULE, version="0.5.6")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ....lanes import whole
 from ....units import GIB
-from . import v0_5_6
+from . import v0_5_7
 from .contract import Demand, Pools, Rule
 from .steps import finish, requests_per_worker, state_only
 
@@ -37,15 +37,10 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
 
 
 RULE = replace(
-    v0_5_6.RULE,
+    v0_5_7.RULE,
     version="0.5.8",
-    era="I",
     solve=solve,
     trees_by_default=False,
-    pool_beyond_fitting=False,
-    divides_all_slots=True,
     stages_hold_all=False,
-    scratch_per_slot=False,
-    strategies=("auto", "no_buffer", "extra_buffer"),
-    extra_buffer_always_four=True,
+    five_slots_without_buffers=False,
 )
