@@ -78,6 +78,8 @@ class FreeBeforeLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
+    """A row of the GPU table (data/gpus.yaml)."""
+
     name: str
     title: str
     card_bytes: int | None  # as nvidia-smi shows; None: no card, the memory of whatever host it is

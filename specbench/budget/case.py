@@ -92,5 +92,6 @@ def over(case: Case, figure: Callable[[Pools], int | None]) -> Interval | None:
 
 
 def hull(values: Iterable[int], point: int) -> Interval:
+    """The likely figure with the least and the most that it may be."""
     everything = [point, *values]
     return Interval(min(everything), point, max(everything))

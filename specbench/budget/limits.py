@@ -21,10 +21,12 @@ NO_STATE = "the model keeps no state"
 
 
 def state_slots(pools: Pools) -> int:
+    """Of one data-parallel worker; 0 where the solver's figure is below (it refuses then)."""
     return most(pools.slots, 0)
 
 
 def running_requests(pools: Pools) -> int | None:
+    """At once, of one worker; 0: refused. None: refused before they were computed."""
     return 0 if pools.refusal and pools.refusal != "pool_too_short" else pools.requests
 
 
@@ -34,6 +36,9 @@ def kv_tokens(pools: Pools) -> int | None:
 
 
 def max_input_tokens(wanted: Demand) -> Callable[[Pools], int | None]:
+    """Of pools: tokens that an input must be shorter than (managers/tp_worker.py, max_req_input_len); None: no pool
+    that holds a request."""
+
     def longest(pools: Pools) -> int | None:
         if not pools.allocated or not pools.tokens or pools.refusal == "pool_too_short":
             return None
@@ -43,6 +48,7 @@ def max_input_tokens(wanted: Demand) -> Callable[[Pools], int | None]:
 
 
 def limits(case: Case) -> dict[Limit, PredictedLimit]:
+    """Every limit of one worker over the span of free memory, with its formula in words and in numbers."""
     resolved, wanted, pools = case.settings, case.demand, case.span.point.pools
     rule = resolved.rule.label
     stateful = case.slot.layers > 0

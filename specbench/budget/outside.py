@@ -129,6 +129,9 @@ def target_graphs(captured: Captured) -> Interval | None:
 
 
 def draft_graphs(captured: Captured) -> Interval | None:
+    """Decoding graphs of the draft: logits of every token in bfloat16, with DFLASH a rank's share of them.
+
+    None: none are captured."""
     if not captured.sizes or captured.family in ("none", "ngram"):
         return None
     logits = captured.tokens * captured.vocabulary * 2

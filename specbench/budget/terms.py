@@ -16,6 +16,8 @@ _SHARED = "what a host has free changes with everything that runs there, and so 
 
 
 def terms(case: Case, slack: Interval | None, beside: Outside | None) -> dict[Term, PredictedTerm]:
+    """Every term in bytes of one rank, with its formula. `slack`, `beside`: what is left outside the pools when they
+    stand, and the estimate of what takes it; None: not predicted."""
     resolved = case.settings
     rule = resolved.rule.label
     tp = resolved.config.parallel.tp_size

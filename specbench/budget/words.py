@@ -26,6 +26,7 @@ _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 
 
 def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
+    """Why it serves, is capped or is refused at the likely free memory, with figures, in a sentence."""
     pools, per_request, asked = case.span.point.pools, case.settings.slots_per_request, case.asked
     of_several = " per rank" if case.settings.gpu.is_host else " per card"
     each = of_several if case.settings.config.parallel.gpus > 1 else ""
@@ -72,6 +73,7 @@ def _refusal_reason(case: Case, pools: Pools, left: str, slack: Interval | None)
 
 
 def engine_error(case: Case, verdict: Verdict) -> str | None:
+    """The engine's own text when it refuses, as its version words it; None: it does not, or the text is not known."""
     if verdict != "refused":
         return None
     pools, free = case.span.point.pools, case.start.free
@@ -239,6 +241,7 @@ def _fp8_by_checkpoint(case: Case) -> str | None:
 
 
 def warnings(case: Case) -> tuple[str, ...]:
+    """What a reader must know of how it was predicted, a sentence each."""
     resolved = case.settings
     found = [caveat(resolved.version)]
     if resolved.config.engine.sizing is not None:

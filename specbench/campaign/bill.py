@@ -75,6 +75,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
+    """What running configurations is expected to take: seconds, and GPU seconds."""
+
     costs: tuple[Cost, ...]
     pages_s: float
     at_once: int = 1  # configurations that run at the same time

@@ -22,5 +22,6 @@ def run_jobs(configs: Sequence[RunConfig]) -> int:
 
 
 def page_jobs() -> int:
+    """Pages that are written at once: one a core, as far as memory goes (twice `_PAGE_BYTES` each)."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(_MAX_PAGE_JOBS, os.cpu_count() or 1, memory_bytes // (2 * _PAGE_BYTES)))

@@ -32,6 +32,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(config: RunConfig) -> Kind:
+    """Of the engine that would be started."""
     version, parallel = config.engine.version, config.parallel
     if on_cpu(config):
         return Kind(version, parallel.tp_size * parallel.pp_size, graphs=False, on_cpu=True)
@@ -40,6 +41,7 @@ def kind_of(config: RunConfig) -> Kind:
 
 @functools.cache
 def durations() -> Mapping[str, Any]:
+    """The table of recorded and estimated starts, in seconds (data/durations.yaml)."""
     return dict(yamltext.written((DATA / "durations.yaml").read_text(encoding="utf-8")))
 
 
@@ -70,6 +72,7 @@ def on_the_cpu(ranks: int) -> Mapping[str, Any]:
 
 
 def in_words(version: str, gpus: int, graphs: bool, cold: bool) -> str:
+    """'0.5.16 on 2 GPUs with compiled kernels and CUDA graphs'."""
     several = "" if gpus == 1 else f" on {gpus} GPUs"
     kernels = "kernels to compile" if cold else "compiled kernels"
     return f"{version}{several} with {kernels} and {'' if graphs else 'no '}CUDA graphs"

@@ -53,15 +53,18 @@ def _logged_cell(case: Case) -> float | None:
 
 
 def as_tokens(tokens: tuple[int, str] | None) -> str:
+    """A clause of what it costs; "": not known."""
     return "" if tokens is None else f", which costs about {tokens[0]:,} KV tokens ({tokens[1]})"
 
 
 def share(case: Case, tokens: tuple[int, str] | None) -> float | None:
+    """Of the tokens that there would be without the loss; None: not known."""
     known = case.pools.kv_tokens
     return None if tokens is None or not known else tokens[0] / (known + tokens[0])
 
 
 def severity(share: float | None) -> Severity:
+    """By the share of tokens that is lost."""
     return "costly" if share is not None and share >= _COSTS else "notice"
 
 

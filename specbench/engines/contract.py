@@ -39,6 +39,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsLoaded:
+    """One load of weights on one rank."""
+
     rank: str
     role: Role
     model_class: str | None  # e.g. Qwen3_5ForConditionalGeneration
@@ -65,6 +67,8 @@ class StatePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvPool:
+    """A pool of KV, as one line tells it; a model may have several."""
+
     rank: str
     role: Role
     label: str | None  # "Full", "SWA" for sliding-window pools
@@ -88,6 +92,8 @@ class PoolEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCapture:
+    """One capture of CUDA graphs on one rank."""
+
     rank: str
     role: Role
     kind: str  # decode, verify, prefill, extend, …

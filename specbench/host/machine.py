@@ -77,6 +77,8 @@ _ENGINE_PACKAGES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
+    """A card, as NVML sees it just now."""
+
     index: int
     name: str
     total_bytes: int
@@ -85,6 +87,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
+    """The cards of this machine, or why there is none."""
+
     gpus: tuple[Gpu, ...]
     driver: str | None
     reason: str | None  # why there is none
@@ -94,6 +98,8 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
+    """What an interpreter has of the engine, or why it has none."""
+
     python: str  # the interpreter that was asked
     version: str | None
     torch: str | None

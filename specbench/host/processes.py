@@ -26,6 +26,8 @@ _THREADS, _STARTED = 17, 19  # places of these in /proc/<pid>/stat, counted from
 
 @dataclass(frozen=True, slots=True)
 class Process:
+    """What is known of a process that was seen."""
+
     parent: int
     session: int
     started: int  # in clock ticks since boot: tells a process from a later one with the same pid
@@ -125,6 +127,7 @@ def _base(path: str) -> str:
 
 
 def send(pid: int, number: signal.Signals) -> None:
+    """A signal; nothing where the process is gone or is not ours."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 

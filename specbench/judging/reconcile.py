@@ -50,6 +50,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
+    """Every joined row, of all bases and ranks."""
+
     rows: tuple[Row, ...]
 
     def of(self, term: Term | Limit, basis: Basis, rank: str | None = None) -> tuple[Row, ...]:

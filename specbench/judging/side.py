@@ -66,6 +66,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
+    """All rows of a start."""
+
     rows: tuple[Side, ...]
     deciding: str | None = None  # of several ranks the one with least free before loading; None: one rank, or as much
     not_sampled: str | None = None  # why NVML tells nothing of a rank
@@ -127,4 +129,5 @@ def by_line(value: int, tolerance: int, line: int | None) -> Told:
 
 
 def line_words(number: int | None) -> str:
+    """'log line 24'; None: in which line is not known."""
     return "log" if number is None else f"log line {number}"

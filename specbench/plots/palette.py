@@ -118,10 +118,12 @@ def filled(colour: str) -> dict[str, Any]:
 
 
 def predicted_patch() -> Patch:
+    """Legend entry of predicted figures."""
     return Patch(**hollow(MUTED), label="predicted")
 
 
 def observed_patch(origin: str) -> Patch:
+    """Legend entry of observed ones; `origin`: recorded or measured."""
     return Patch(**filled(MUTED), label=origin)
 
 

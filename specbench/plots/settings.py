@@ -29,6 +29,7 @@ def settings(rows: pd.DataFrame) -> Iterator[tuple[str, Any, str, pd.DataFrame]]
 
 
 def here_line(ax: Axes, at: float, label: str) -> Artist:
+    """A vertical line at what is asked or there; its legend entry."""
     ax.axvline(at, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
     return Line2D([], [], color=INK, linewidth=0.9, linestyle=(0, (1, 2)), label=label)
 
@@ -43,8 +44,10 @@ def legend_of(ax: Axes, handles: list[Artist]) -> int:
 
 
 def titled(ax: Axes, title: str, handles: list[Artist]) -> None:
+    """The title above a legend of any height."""
     ax.set_title(title, pad=title_pad(legend_of(ax, handles)))
 
 
 def plain(value: float, _: int) -> str:
+    """A tick in plain digits; the second argument is matplotlib's place of it."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"

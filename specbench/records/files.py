@@ -71,6 +71,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def gpu_sample(row: Mapping[str, str]) -> GpuSample:
+    """A row of gpu.csv."""
     return GpuSample(
         t_s=float(row["t_s"]),
         phase=row["phase"],
@@ -87,12 +88,14 @@ def gpu_sample(row: Mapping[str, str]) -> GpuSample:
 
 
 def log_arrival(row: Mapping[str, str]) -> LogArrival:
+    """A row of log_times.csv."""
     return LogArrival(
         line=int(row["line"]), offset=int(row["offset"]), t_s=float(row["t_s"]), within_s=float(row["within_s"])
     )
 
 
 def metric_sample(row: Mapping[str, str]) -> MetricSample:
+    """A row of metrics.csv."""
     return MetricSample(t_s=float(row["t_s"]), phase=row["phase"], name=row["name"], value=float(row["value"]))
 
 

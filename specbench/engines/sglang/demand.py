@@ -85,6 +85,7 @@ def stage_partition(settings: Settings) -> tuple[int, ...] | None:
 
 
 def demand(settings: Settings, slot: Slot, cell: Cell) -> Demand:
+    """What the solver asks room for, in bytes and counts of one rank."""
     memory, kept = settings.config.memory, rings(settings, slot.mine)
     return Demand(
         slot_bytes=slot.charged_bytes,

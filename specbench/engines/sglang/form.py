@@ -41,6 +41,8 @@ _PIECE = re.compile(r"\{(?P<name>\w+):(?P<type>\w+)\}|(?P<any>\{\*\})|(?P<end>\{
 
 @dataclass(frozen=True, slots=True)
 class Form:
+    """One wording of a line: a template with typed places, `{*}` for anything, `[[…]]` for what may be absent."""
+
     kind: str  # what the line tells: weights_end, kv_pool, notice:requests_reduced, …
     template: str
     begins: tuple[str, ...] = ()  # how its lines can begin, for a template that begins with a figure

@@ -92,6 +92,8 @@ _AFTER_BRACKET, _AFTER_FRAME, _AFTER_BARE, _AFTER_ARGS = 1024, 512, 8192, 1 << 1
 
 
 class Hit(NamedTuple):
+    """A place of the log where a message that concerns us begins."""
+
     line: int
     within: bytes | None  # what stands between the brackets; None: the line has none
     raw: bytes  # from the message on, with the lines that follow

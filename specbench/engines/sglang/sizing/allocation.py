@@ -56,6 +56,7 @@ def dedups_conv(settings: Settings, slot: Slot) -> bool:
 
 
 def scratch_conv_per_row(settings: Settings, slot: Slot) -> int:
+    """Bytes of one request's convolution windows, one for each draft token that is verified, on one rank."""
     width = settings.shape.pool_width
     return slot.conv_bytes_overlapping(width) if dedups_conv(settings, slot) else slot.conv_bytes * width
 

@@ -46,6 +46,7 @@ _MOVES_BETWEEN_EXPERTS = ("none", "deepep", "megamoe", "flashinfer")  # moe_a2a_
 
 
 def uses_mla(target: ModelSpec) -> bool:
+    """Whether any layer has latent attention (MLA)."""
     return any(isinstance(layer, LatentAttention) for layer in target.attention_layers)
 
 
