@@ -18,6 +18,7 @@ from specbench.engines.sglang.offsets import measured_free
 from specbench.engines.sglang.resolve import settings as resolve
 from specbench.engines.sglang.sizing import rule_for
 from specbench.engines.sglang.sizing.span import span
+from specbench.engines.sglang.sizing.steps import solve
 from specbench.errors import ConfigError
 from specbench.terms import TERMS, Limit
 from specbench.units import GIB, MIB, Interval, gib_text_to_quantity
@@ -283,7 +284,7 @@ def test_no_amount_of_memory_in_the_interval_gives_more_or_less(
     tokens = [count for solved in found.all if (count := kv_tokens(solved.pools)) is not None]
     slots = [solved.pools.slots for solved in found.all]
     for step in range(201):
-        pools = rule.solve(rule, wanted, start + width * step / 200)
+        pools = solve(rule, wanted, start + width * step / 200)
         assert min(slots) <= pools.slots <= max(slots)
         if (count := kv_tokens(pools)) is not None:  # of pools that are refused nobody is told tokens
             assert min(tokens) <= count <= max(tokens)

@@ -21,6 +21,7 @@ from specbench.engines.sglang.sizing import RULES, caveat, rule_for, rule_versio
 from specbench.engines.sglang.sizing.cell import stage_layers
 from specbench.engines.sglang.sizing.contract import Demand
 from specbench.engines.sglang.sizing.span import span
+from specbench.engines.sglang.sizing.steps import solve
 from specbench.errors import ConfigError, SpecError
 from specbench.specs import load_model
 from specbench.units import GIB, Interval
@@ -703,5 +704,5 @@ def test_fewer_than_no_slots_are_no_pools() -> None:
         page_size=1,
         context_len=4096,
     )
-    found = rule_for("0.5.8").solve(rule_for("0.5.8"), demand, -0.1)
+    found = solve(rule_for("0.5.8"), demand, -0.1)
     assert (found.slots, found.tokens, found.allocated) == (-1, 541, False)  # (153,944,064 - 107,374,182.4) // 86,016

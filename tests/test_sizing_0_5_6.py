@@ -18,6 +18,7 @@ from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.resolve import settings
 from specbench.engines.sglang.sizing import rule_for
 from specbench.engines.sglang.sizing.contract import Demand
+from specbench.engines.sglang.sizing.steps import solve
 from specbench.units import GIB, Interval
 from tests.oracle_points import point_of
 
@@ -225,7 +226,7 @@ ASKED = Demand(
 )
 def test_what_0_5_7_sets_aside(version: str, changes: dict[str, Any], slots: int, left: float) -> None:
     rule = rule_for(version)
-    pools = rule.solve(rule, replace(ASKED, **changes), 20.0)
+    pools = solve(rule, replace(ASKED, **changes), 20.0)
     assert (pools.slots, pools.left_gib) == (slots, left)
 
 

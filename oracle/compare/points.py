@@ -20,6 +20,7 @@ from specbench.engines.sglang.checks import check
 from specbench.engines.sglang.command import command
 from specbench.engines.sglang.demand import demand, rest_gib, units
 from specbench.engines.sglang.resolve import settings
+from specbench.engines.sglang.sizing.steps import solve
 from specbench.errors import SpecbenchError
 from specbench.units import MIB, Interval
 
@@ -159,7 +160,7 @@ def predicted_pools(point: Point) -> dict[str, Any]:
         return figures | {"refused": _kind_of_refusal(config), "text": refusal.engine_error or refusal.reason}
     slot, cell = units(resolved)
     wanted = demand(resolved, slot, cell)
-    pools = resolved.rule.solve(resolved.rule, wanted, rest_gib(resolved, point.pre_bytes, point.post_bytes))
+    pools = solve(resolved.rule, wanted, rest_gib(resolved, point.pre_bytes, point.post_bytes))
     if pools.refusal in KINDS:
         return figures | {"refused": pools.refusal, "text": None}
     return figures | {

@@ -42,19 +42,21 @@ def predict(
     post_bytes: Interval | None = None,
     free: FreeMemory | None = None,
     passed_fraction: float | None = None,
+    accepted: bool = False,
 ) -> MemoryBudget:
     """The budget of a rank, and what its server gets by it.
 
     `pre_bytes`, `post_bytes`: free before the weights load and when the pools are sized, smallest rank; or `free`,
     which `measured_free` makes of a log's figures. Without them everything comes from the configuration. With
     `gpu.emulate` the configuration alone gives the budget of the emulated card; measured memory is that of the real
-    one, to which the fraction on the command line applies: `passed_fraction`, where a log shows it. ConfigError or
-    SpecError when the configuration cannot be sized.
+    one, to which the fraction on the command line applies: `passed_fraction`, where a log shows it. `accepted`: the
+    caller has checked that the engine takes the arguments. ConfigError or SpecError when the configuration cannot be
+    sized.
     """
     case = solved(
         config, model, gpu, pre_bytes=pre_bytes, post_bytes=post_bytes, free=free, passed_fraction=passed_fraction
     )
-    refusal = refused_argument(case)
+    refusal = None if accepted else refused_argument(case)
     return _budget(case) if refusal is None else _refused_by_arguments(case, refusal)
 
 

@@ -22,12 +22,19 @@ def loads_otherwise(before: RunConfig, after: RunConfig) -> bool:
 
 
 def predict_changed(
-    before: RunConfig, after: RunConfig, free: FreeMemory | None, passed_fraction: float | None
+    before: RunConfig,
+    after: RunConfig,
+    free: FreeMemory | None,
+    passed_fraction: float | None,
+    *,
+    accepted: bool = False,
 ) -> MemoryBudget:
-    """`predict` of `after`, on the free memory of the start of `before` where that holds. Errors as of `predict`."""
+    """`predict` of `after`, on the free memory of the start of `before` where that holds. `accepted`, and errors, as of
+    `predict`."""
     if free is None or loads_otherwise(before, after):
-        return predict(after)
-    return predict(after, free=free, passed_fraction=passed_after(before, after, passed_fraction))
+        return predict(after, accepted=accepted)
+    passed = passed_after(before, after, passed_fraction)
+    return predict(after, free=free, passed_fraction=passed, accepted=accepted)
 
 
 def passed_after(before: RunConfig, after: RunConfig, passed_fraction: float | None) -> float | None:

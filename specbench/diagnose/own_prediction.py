@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ..configuration.config import RunConfig
 from ..engines.sglang.sizing.contract import Pools
 from ..engines.sglang.sizing.span import span
+from ..engines.sglang.sizing.steps import solve
 from ..terms import Limit, Verdict
 from ..units import GIB, Interval
 from .own_start import OwnStart, Way
@@ -80,7 +81,7 @@ def likely(start: OwnStart, config: RunConfig) -> Pools | None:
     middle = (way.least + way.most) / 2
     cell = _charged(start, way, size, middle, middle)[0]
     rest = (middle * size + more) / GIB
-    pools = start.rule.solve(start.rule, start.demand(config, way, size, cell), rest)
+    pools = solve(start.rule, start.demand(config, way, size, cell), rest)
     return pools if pools.refusal is None else None
 
 
@@ -112,7 +113,7 @@ def _of_way(start: OwnStart, way: Way, config: RunConfig) -> Iterator[tuple[Pool
             before = sorted(min(max((rest * GIB - added) / size, way.least), way.most) for added in given)
             low, high = _charged(start, way, size, before[0], before[-1])
             for cell in sorted({low, (low + high) // 2, high}):
-                pools = start.rule.solve(start.rule, dataclasses.replace(wanted, cell_bytes=cell), rest)
+                pools = solve(start.rule, dataclasses.replace(wanted, cell_bytes=cell), rest)
                 at = rest == solved.point.rest_gib and size == start.slot.point and cell == (low + high) // 2
                 yield pools, _left(start, config, pools), at
 

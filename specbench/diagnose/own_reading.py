@@ -16,6 +16,7 @@ from ..engines.sglang.given import server_args, switched_on
 from ..engines.sglang.offsets import measured_free
 from ..engines.sglang.sizing import rule_for
 from ..engines.sglang.sizing.contract import Rule
+from ..engines.sglang.sizing.steps import solve
 from ..errors import SpecbenchError
 from ..specs import load_model, named_by
 from ..units import GIB, MIB, Interval
@@ -204,13 +205,13 @@ def _way(
     least, most = least_gib * GIB / start.slot.high, most_gib * GIB / start.slot.low
 
     def slots(rest: float) -> int:
-        return start.rule.solve(start.rule, wanted, rest * size / GIB).slots
+        return solve(start.rule, wanted, rest * size / GIB).slots
 
     if slots(most) < start.slots or slots(least) > start.slots:
         return None
     least, most = _step(slots, start.slots, least, most)[1], _step(slots, start.slots + 1, least, most)[0]
     middle = (least + most) / 2
-    solved = start.rule.solve(start.rule, wanted, middle * size / GIB)
+    solved = solve(start.rule, wanted, middle * size / GIB)
     if solved.slots != start.slots:
         return None
     used = middle - solved.left_gib * GIB / size

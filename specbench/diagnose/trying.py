@@ -142,7 +142,8 @@ def _predicted(situation: Situation, change: Change) -> tuple[RunConfig, MemoryB
     try:
         if _refuses(situation, config):
             return None
-        return config, predict_changed(situation.config, config, situation.free, situation.passed_fraction)
+        free, passed = situation.free, situation.passed_fraction
+        return config, predict_changed(situation.config, config, free, passed, accepted=True)
     except SpecbenchError:
         return None
 

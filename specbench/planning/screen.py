@@ -23,6 +23,7 @@ from ..engines.sglang.resolve import Settings, settings
 from ..engines.sglang.sizing.cell import Cell, Slot
 from ..engines.sglang.sizing.contract import Demand
 from ..engines.sglang.sizing.span import Solved, Span
+from ..engines.sglang.sizing.steps import solve
 from ..errors import SpecbenchError
 from ..units import GIB, Interval
 from .changes import Change
@@ -116,7 +117,7 @@ def figures(frame: Frame, inner: tuple[Change, ...], need: Need | None = None) -
     fraction = next((float(change.value) for change in inner if change.kind == "fraction"), None)
     pre, post = frame.begin.free.pre.point, frame.begin.free.post.point
     rest = rest_gib(resolved, pre, post, fraction)
-    pools = resolved.rule.solve(resolved.rule, asked, rest)
+    pools = solve(resolved.rule, asked, rest)
     requests, tokens = pools.requests or 0, pools.tokens or 0
     if pools.refusal is not None or not pools.allocated:
         return Figures(requests=0, tokens=tokens, slack_bytes=None)
@@ -153,7 +154,7 @@ def could_be_sure(frame: Frame, inner: tuple[Change, ...], need: Need) -> bool:
         if change.kind == "fraction":
             step = float(change.value) - frame.resolved.fraction
             least += step * (before.high if step > 0 else before.low) / GIB
-    pools = frame.resolved.rule.solve(frame.resolved.rule, asked, least)
+    pools = solve(frame.resolved.rule, asked, least)
     return pools.refusal is None and (pools.requests or 0) >= need.requests and (pools.tokens or 0) >= need.tokens
 
 

@@ -87,7 +87,8 @@ _ERAS = {
     "III": "state and KV share by the ratio; speculative scratch and padding rows come out of the state's share",
 }
 
-Solve = Callable[["Rule", Demand, float], Pools]
+#: Slots and scratch of a rest in GiB; tokens and requests come after (`steps.solve`).
+State = Callable[["Rule", Demand, float], Pools]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class Rule:
 
     version: str  # first version that this rule was read from
     era: str
-    solve: Solve
+    state: State
     #: target only, or target and draft, before the pools are sized
     draft_loads_first: bool
     trees_by_default: bool  # EAGLE drafts a tree where no widths are given, but for some architectures (`widths.py`)

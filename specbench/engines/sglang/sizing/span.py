@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .contract import Demand, Pools, Rule
+from .steps import solve
 
 #: Half a byte, in GiB: two rests this close cannot differ by a token.
 _CLOSE_GIB = 2.0**-31
@@ -35,7 +36,7 @@ def span(rule: Rule, demand: Demand, low_gib: float, point_gib: float, high_gib:
     """Solve over the rest in [low, high], GiB."""
 
     def solved(rest_gib: float) -> Solved:
-        return Solved(rest_gib=rest_gib, pools=rule.solve(rule, demand, rest_gib))
+        return Solved(rest_gib=rest_gib, pools=solve(rule, demand, rest_gib))
 
     point = solved(point_gib)
     if low_gib >= high_gib:
@@ -48,7 +49,7 @@ def span(rule: Rule, demand: Demand, low_gib: float, point_gib: float, high_gib:
 def ends(rule: Rule, demand: Demand, low_gib: float, point_gib: float, high_gib: float) -> Span:
     """The likely point and the two ends alone, in this order (point, low, high): what lies between is not looked at."""
     point, low, high = (
-        Solved(rest_gib=rest, pools=rule.solve(rule, demand, rest)) for rest in (point_gib, low_gib, high_gib)
+        Solved(rest_gib=rest, pools=solve(rule, demand, rest)) for rest in (point_gib, low_gib, high_gib)
     )
     return Span(point=point, all=(point, low, high))
 
@@ -63,25 +64,24 @@ def _around_steps(rule: Rule, demand: Demand, low: Solved, high: Solved) -> Iter
     near = 2 * demand.slots_per_request + 2
     few = counts.stop - counts.start <= 2 * near  # `len` ends at 64 bits
     for slots in counts if few else (*counts[:near], *counts[-near:]):
-        yield from _first(rule, demand, low, high, _with(slots))
+        yield from _first(low, high, _with(rule, demand, slots))
     if high.pools.allocated and not low.pools.allocated:  # the first token of the first pools, of a start refused later
-        yield from _first(rule, demand, low, high, lambda pools: pools.allocated)
+        yield from _first(low, high, lambda rest_gib: solve(rule, demand, rest_gib).allocated)
 
 
-def _with(slots: int) -> Callable[[Pools], bool]:
-    return lambda pools: pools.slots >= slots
+def _with(rule: Rule, demand: Demand, slots: int) -> Callable[[float], bool]:
+    """Whether so many slots fit. The state alone tells."""
+    return lambda rest_gib: rule.state(rule, demand, rest_gib).slots >= slots
 
 
-def _first(
-    rule: Rule, demand: Demand, low: Solved, high: Solved, reached: Callable[[Pools], bool]
-) -> tuple[float, float]:
+def _first(low: Solved, high: Solved, reached: Callable[[float], bool]) -> tuple[float, float]:
     """Just before and just where it is reached; at the low end it is not, at the high end it is."""
     below, above = low.rest_gib, high.rest_gib
     while above - below > _CLOSE_GIB:
         middle = (below + above) / 2
         if middle in (below, above):  # figures so large that no number lies between
             break
-        if reached(rule.solve(rule, demand, middle)):
+        if reached(middle):
             above = middle
         else:
             below = middle

@@ -95,6 +95,12 @@ def resolve_requests(rule: Rule, demand: Demand, slots: int, token_count: int, f
     return found
 
 
+def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+    """The pools of a rest: f × pre - weights, before state and scratch."""
+    pools = rule.state(rule, demand, rest_gib)
+    return pools if pools.refusal is not None else finish(rule, demand, pools)
+
+
 def finish(rule: Rule, demand: Demand, pools: Pools) -> Pools:
     """Tokens and requests, from what the state has left over; with the checks of the rule's version."""
     if rule.refuses_no_room and pools.left_gib <= 0:

@@ -12,12 +12,12 @@ from ....lanes import least, whole
 from ....units import GIB
 from . import v0_5_12
 from .contract import Demand, Pools, Rule
-from .steps import finish, requests_per_worker, state_only
+from .steps import requests_per_worker, state_only
 
 
-def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+def state(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     if not demand.slot_bytes:
-        return finish(rule, demand, state_only(0, 0, rest_gib))
+        return state_only(0, 0, rest_gib)
     width, per_slot = demand.draft_tokens, demand.slot_bytes
     asked = requests_per_worker(rule, demand, demand.attention_dp)
     if demand.explicit_slots is not None:
@@ -36,13 +36,13 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     if slots <= 0:
         return replace(state_only(slots, scratch, rest_gib), refusal="no_state")
     rest_gib = rest_gib - slots * per_slot / GIB
-    return finish(rule, demand, state_only(slots, scratch, rest_gib))
+    return state_only(slots, scratch, rest_gib)
 
 
 RULE = replace(
     v0_5_12.RULE,
     version="0.5.13",
     era="II",
-    solve=solve,
+    state=state,
     strategies=("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
 )

@@ -12,12 +12,12 @@ from ....lanes import least, whole
 from ....units import GIB
 from . import v0_5_16
 from .contract import Demand, Pools, Rule
-from .steps import finish, requests_per_worker, state_only
+from .steps import requests_per_worker, state_only
 
 
-def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+def state(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     if not demand.slot_bytes:
-        return finish(rule, demand, state_only(0, 0, rest_gib))
+        return state_only(0, 0, rest_gib)
     width, per_slot = demand.scratch_tokens, demand.slot_bytes
     asked = requests_per_worker(rule, demand, demand.attention_dp)
     with_ring = per_slot + demand.ring_slot_bytes
@@ -41,14 +41,14 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     if slots <= 0:
         return replace(state_only(slots, scratch, rest_gib), refusal="no_state")
     rest_gib = rest_gib - ((slots + 1) * with_ring + rings) / GIB
-    return finish(rule, demand, state_only(slots, scratch, rest_gib))
+    return state_only(slots, scratch, rest_gib)
 
 
 RULE = replace(
     v0_5_16.RULE,
     version="0.5.17",
     era="III",
-    solve=solve,
+    state=state,
     charges_padding=True,
     rings="per_slot",
     largest_stage_only=True,

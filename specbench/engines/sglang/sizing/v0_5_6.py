@@ -12,10 +12,10 @@ from dataclasses import replace
 from ....lanes import whole
 from ....units import GIB
 from .contract import Demand, Pools, Rule
-from .steps import finish, state_only
+from .steps import state_only
 
 
-def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+def state(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     rows = 1 + demand.draft_tokens
     if not demand.slot_bytes:
         slots = 0
@@ -30,13 +30,13 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         slots //= demand.attention_dp
     rest_gib -= slots * demand.slot_bytes * rows / GIB
     scratch = slots * demand.slot_bytes * demand.draft_tokens
-    return finish(rule, demand, state_only(slots, scratch, rest_gib))
+    return state_only(slots, scratch, rest_gib)
 
 
 RULE = Rule(
     version="0.5.6.post2",
     era="0",
-    solve=solve,
+    state=state,
     draft_loads_first=False,
     trees_by_default=True,
     pool_beyond_fitting=True,

@@ -13,12 +13,12 @@ from ....lanes import whole
 from ....units import GIB
 from . import v0_5_6
 from .contract import Demand, Pools, Rule
-from .steps import finish, state_only
+from .steps import state_only
 
 
-def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+def state(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     if not demand.slot_bytes:
-        return finish(rule, demand, state_only(0, 0, rest_gib))
+        return state_only(0, 0, rest_gib)
     scratch = 0
     if demand.explicit_slots is not None:
         slots = demand.explicit_slots // demand.attention_dp
@@ -32,14 +32,14 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         share = rest_gib * demand.ratio / (1 + demand.ratio)
         slots = whole((share * GIB) // demand.slot_bytes)
     rest_gib = rest_gib - slots * demand.slot_bytes / GIB
-    return finish(rule, demand, state_only(slots, scratch, rest_gib))
+    return state_only(slots, scratch, rest_gib)
 
 
 RULE = replace(
     v0_5_6.RULE,
     version="0.5.7",
     era="I",
-    solve=solve,
+    state=state,
     pool_beyond_fitting=False,
     divides_all_slots=True,
     scratch_per_slot=False,

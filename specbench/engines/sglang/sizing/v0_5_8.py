@@ -12,12 +12,12 @@ from ....lanes import whole
 from ....units import GIB
 from . import v0_5_7
 from .contract import Demand, Pools, Rule
-from .steps import finish, requests_per_worker, state_only
+from .steps import requests_per_worker, state_only
 
 
-def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
+def state(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
     if not demand.slot_bytes:
-        return finish(rule, demand, state_only(0, 0, rest_gib))
+        return state_only(0, 0, rest_gib)
     scratch = 0
     asked = requests_per_worker(rule, demand, demand.attention_dp)
     if demand.draft_tokens and asked is not None:
@@ -33,13 +33,13 @@ def solve(rule: Rule, demand: Demand, rest_gib: float) -> Pools:
         share = rest_gib * demand.ratio / (1 + demand.ratio)
         slots = whole((share * GIB) // demand.slot_bytes)
     rest_gib = rest_gib - slots * demand.slot_bytes / GIB
-    return finish(rule, demand, state_only(slots, scratch, rest_gib))
+    return state_only(slots, scratch, rest_gib)
 
 
 RULE = replace(
     v0_5_7.RULE,
     version="0.5.8",
-    solve=solve,
+    state=state,
     trees_by_default=False,
     stages_hold_all=False,
     five_slots_without_buffers=False,
