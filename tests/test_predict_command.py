@@ -248,6 +248,10 @@ def test_bad_input_is_two_lines_and_exit_2() -> None:
     done = predict(STORY / "tp1-8.yaml", "--set", "memory.max_runing_requests=4")
     assert done.returncode == 2
     assert "did you mean" in done.stderr.lower() and "Traceback" not in done.stderr
+    campaign = ROOT / "params" / "h200-tp8.yaml"
+    done = predict(campaign)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 2
+    assert f"'specbench run {campaign} --dry-run' predicts all, starts none." in done.stderr
     done = predict(STORY / "tp1-8.yaml", "--pre-gib", "94")
     assert done.returncode == 2 and "--post-gib" in done.stderr
 

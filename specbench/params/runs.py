@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,6 @@ def _read_run(file: Path, path: str | Path) -> dict[str, Any]:
     if "campaign" in data:
         raise ConfigError(
             f"{file.name}: this is a campaign (key 'campaign'), a single run was expected.\n"
-            f"Run the whole campaign with 'specbench run {path}', or give one run file."
+            f"Give one run file; 'specbench run {shlex.quote(str(path))} --dry-run' predicts all, starts none."
         )
     return data
