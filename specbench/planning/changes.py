@@ -66,8 +66,6 @@ PRICES: Mapping[Kind, str] = {
 }
 #: Kinds that only say what is wished.
 ASKED: frozenset[Kind] = frozenset({"requests", "context"})
-#: Made only where a known fault of the engine's version asks for it.
-MENDS: frozenset[Kind] = frozenset({"graphs"})
 #: Kinds by which the output of the model may change.
 CHANGES_RESULTS: frozenset[Kind] = frozenset({"state_dtype", "kv_dtype"})
 

@@ -27,11 +27,6 @@ class Pace:
     accept_length: float | None  # tokens per verify round, bonus included; None: no speculation
     tokens_each: float | None  # KV tokens of each request; None: not logged
 
-    @property
-    def step_s(self) -> float:
-        """Seconds per step: of a verify round with speculation, else of a token."""
-        return self.token_s * (self.accept_length or 1.0)
-
 
 def paces(log: ServerLog) -> dict[int, Pace]:
     """By number of running requests, ascending; only those with at least `LEAST_LINES` lines."""

@@ -17,8 +17,6 @@ from ..specs import ModelSpec
 from .contract import Shape
 from .dflash import BlockDraft, block
 
-PULL_REQUEST = "sgl-project/sglang pull request 29907"
-
 
 @dataclass(frozen=True, slots=True)
 class DDTree(BlockDraft):

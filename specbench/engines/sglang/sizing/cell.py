@@ -25,6 +25,8 @@ from ....speculative.contract import DraftKv
 from ....versions import at_least
 from .contract import Rule
 
+_OUTSIDE = "the draft's KV is outside the budget"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
@@ -111,21 +113,14 @@ def cell(
     target_charged = _bytes(layers, tp, itemsize, counted)
     draft_layers = draft.attention_layers if draft is not None else ()
     draft_bytes = _bytes(draft_layers, tp, draft_itemsize or itemsize, kept)
-    charged, words = 0, "no draft KV"
+    charged, words = 0, _OUTSIDE if draft_layers and pool else "no draft KV"
     if apart and draft_layers and not _charged_beside_windows(rule, charge):
-        words = "the draft's KV is outside the budget"
+        words = _OUTSIDE
     elif draft_layers and charge == "dflash":
-        if rule.dflash_draft_kv == "geometry":
-            charged, words = draft_bytes, "the draft's own geometry"
-        else:
-            scaled = -(-target_charged * (len(layers) + len(draft_layers)) // len(layers))
-            charged = scaled - target_charged
-            words = f"the target's bytes × {len(draft_layers)} / {len(layers)} layers"
+        charged, words = _dflash_charge(rule, target_charged, len(layers), draft_bytes, len(draft_layers))
     elif charge == "eagle" and (number := eagle_layers(rule, target, draft, path=path)):
         charged = _by_layers(rule, layers, number, target_charged, counted)
         words = f"the target's bytes × {number} / {len(layers)} layers"
-    elif draft_layers and pool:
-        words = "the draft's KV is outside the budget"
     return Cell(
         target_bytes=target_bytes,
         target_charged_bytes=target_charged,
@@ -135,6 +130,15 @@ def cell(
         window_bytes=_bytes(apart, tp, itemsize, kept),
         window_tokens=max((layer.window or 0 for layer in apart), default=0),
     )
+
+
+def _dflash_charge(rule: Rule, target_bytes: int, layers: int, draft_bytes: int, draft_layers: int) -> tuple[int, str]:
+    """Bytes of a token that the solver keeps for the draft's KV, and by what: its own shapes, or the target's bytes in
+    proportion to the layers, rounded up."""
+    if rule.dflash_draft_kv == "geometry":
+        return draft_bytes, "the draft's own geometry"
+    scaled = -(-target_bytes * (layers + draft_layers) // layers)
+    return scaled - target_bytes, f"the target's bytes × {draft_layers} / {layers} layers"
 
 
 def _counted(rule: Rule, stages: Sequence[Sequence[Layer]], *, windows: bool) -> list[list[KvLayer]]:
