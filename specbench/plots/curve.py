@@ -63,9 +63,7 @@ def requests_curve(
     known = rows[rows["asked_requests"].notna()]
     points = known[known["bound"] == "point"]
     if points.empty or not points[figure].notna().any():
-        # A server that starts has its figures: one without slots has a model without state.
-        stateless = figure == "state_slots" and points["verdict"].isin(["serves", "capped"]).any()
-        return note(ax, f"{FIGURE_NAMES[figure]}: {'none, the model keeps no state' if stateless else 'not predicted'}")
+        return note(ax, f"{FIGURE_NAMES[figure]}: {_why_none(points, figure)}")
     here = here if here is not None or run is None else _whole(run["asked_requests"].iloc[0])
     lines = list(settings(points))
     one = len(lines) == 1
@@ -89,14 +87,7 @@ def requests_curve(
         asked_all = np.sort(points["asked_requests"].astype(float).unique())
         ax.plot(asked_all, asked_all, color=MUTED, linewidth=0.8, linestyle=":", zorder=0)
         handles.append(Line2D([], [], color=MUTED, linewidth=0.8, linestyle=":", label="as asked"))
-    scale = ""
-    values = points.loc[points["verdict"] != "refused", figure].dropna().astype(float)
-    # Requests that run are beside those that are asked, on the same scale.
-    if figure != "running_requests" and not values.empty and values.max() > _WIDE * max(values.min(), 1.0):
-        _logarithmic(ax, values.min(), values.max())
-        scale = ", log scale"
-    else:
-        ax.set_ylim(0, ax.get_ylim()[1] * 1.05)
+    scale = _scaled(ax, points.loc[points["verdict"] != "refused", figure].dropna().astype(float), figure)
     if one:
         _cliff(ax, lines[0][3], here)
     if here is not None:
@@ -109,6 +100,21 @@ def requests_curve(
     ax.set_ylabel(f"{FIGURE_NAMES[figure]}, predicted{scale}")
     legend_of(ax, handles)
     return ax
+
+
+def _why_none(points: pd.DataFrame, figure: str) -> str:
+    """A server that starts has its figures: one without slots has a model without state."""
+    stateless = figure == "state_slots" and points["verdict"].isin(["serves", "capped"]).any()
+    return "none, the model keeps no state" if stateless else "not predicted"
+
+
+def _scaled(ax: Axes, values: pd.Series, figure: str) -> str:
+    """Sets the scale of a figure, and says which. Requests that run are beside those that are asked, on one scale."""
+    if figure != "running_requests" and not values.empty and values.max() > _WIDE * max(values.min(), 1.0):
+        _logarithmic(ax, values.min(), values.max())
+        return ", log scale"
+    ax.set_ylim(0, ax.get_ylim()[1] * 1.05)
+    return ""
 
 
 def _logarithmic(ax: Axes, low: float, high: float) -> None:
