@@ -67,13 +67,13 @@ def test_a_shortened_log_is_of_the_release_that_explains_it(name: str) -> None:
 
 
 def test_the_ground_is_named() -> None:
-    """oom_r8: the strategy's argument has that name from 0.5.14 on; from 0.5.18 on the padding is charged."""
+    """oom_r8: the strategy's argument has that name from 0.5.14 on; from 0.5.17 on the padding is charged."""
     log = logs.read(shortened("oom_r8"))
     assert log.version_range == ("0.5.14", "0.5.20")
     (said,) = [text for text in config_of_log(log, report(log), "x").assumptions if "engine version" in text]
     assert said == (
-        "engine version assumed 0.5.16: its prediction explains 9 logged figures (0.5.18, 0.5.20 explain fewer); the "
-        "newest of 0.5.14, 0.5.15, 0.5.16, which predict the same"
+        "engine version assumed 0.5.16: its prediction explains 9 logged figures (0.5.17 to 0.5.20 explain fewer); "
+        "the newest of 0.5.14, 0.5.15, 0.5.16, which predict the same"
     )
 
 

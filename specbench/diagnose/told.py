@@ -90,7 +90,7 @@ def fits(version: str, log: ServerLog) -> bool:
     """Whether the log may be of the version: its own, or one with the wording of its lines."""
     if log.version is not None and not is_development(log.version):
         return version_key(version) == version_key(log.version)
-    same = nearest_earlier(version, EXAMINED)  # 0.5.19 has the wording of 0.5.18
+    same = nearest_earlier(version, EXAMINED)  # 0.5.12.post1 has the wording of 0.5.12
     low, high = log.version_range
     if same is None:
         return False

@@ -277,18 +277,25 @@ class BatchReader:
         return match, found
 
 
+_THROUGHPUT = re.compile(
+    rb"input throughput \(token/s\): [^,\n]{1,24}(?P<graph>, \w{1,8} graph: )?(?P<end>, ?(?:\r|\Z))?"
+)
+
+
 def _version_of(line: bytes) -> VersionRange:
     """What a batch line's wording says about the version: punctuation, and fields that came later."""
     if b" batch. #" in line:
         return None, "0.5.5"  # older than every version that was examined
     if b"#replay-token" in line:
-        return "0.5.22", None
+        return "0.5.21", None
     if b"cap len: " in line or b"#optimistic-req" in line:
         return "0.5.16", None
     if b"#pending-token" in line:
         return "0.5.11", None
-    if b"input throughput" in line:
-        return "0.5.10", "0.5.10"
+    if (found := _THROUGHPUT.search(line)) is not None:
+        if found["graph"] is not None:  # 0.5.9 has the graph after it, 0.5.10 before it
+            return "0.5.9", "0.5.9"
+        return (None, "0.5.8") if found["end"] is not None else ("0.5.10", "0.5.10")
     if re.search(rb"#queue-req: \d{1,9}, ?\Z", line):
         return None, "0.5.8"
     return ("0.5.10", None) if re.search(rb"#queue-req: \d{1,9}\Z", line) else (None, None)

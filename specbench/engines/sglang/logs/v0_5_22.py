@@ -1,12 +1,10 @@
-"""SGLang 0.5.22: a memory baseline instead of torch's; batch sizes move to the end of a capture."""
+"""SGLang 0.5.22: batch sizes move to the end of a capture."""
 
 from __future__ import annotations
 
 from ..form import Form
 
 FORMS: dict[str, Form] = {
-    "parallel_end": Form("notice:parallel_ready", "Init parallel ends. elapsed={elapsed_s:float} s"),
-    "memory_baseline": Form("notice:memory_baseline", "Memory baseline taken. mem usage={used:gib} GB"),
     "graph_begin": Form(
         "graph_begin",
         "Capture {role:role} {what:what} {device:word} graph begin. backend={backend:word}, "
@@ -38,9 +36,6 @@ FORMS: dict[str, Form] = {
         "Post-capture KV sizing: {role:draft} KV cache allocated. dtype: {dtype:word}, #tokens: {tokens:int}, "
         "KV size: {kv:gib} GB",
     ),
-    "request_aborted_message": Form(
-        "notice:request_aborted_oom", "retract_decode: aborted request {request:word}: {*}"
-    ),
 }
 
-GONE: tuple[str, ...] = ("distributed_end",)
+GONE: tuple[str, ...] = ()
