@@ -28,6 +28,7 @@ _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _MOST_EXCEPTIONS = 20
 #: Lines kept of a traceback; and of how many.
 _MOST_LINES, _MOST_TRACEBACKS = 400, 20
+_MOST_FRAMES = 200  # of one traceback, that are looked at
 #: A line of code below its frame, with what is marked under it.
 _CODE_LINES = 6
 _ORDERLY = ("SystemExit", "KeyboardInterrupt", "CancelledError")
@@ -63,53 +64,63 @@ class Tracebacks:
         """Whether the message is part of a traceback. `progress` is the phase that the log has reached."""
         text = message.text.lstrip(" \t>")
         if " hit an exception" in text[:60]:
-            self.end(progress)
-            self._chain = _Chain(message.rank, message.line, message.text, fatal=True)
-            self.evidence[message.line] = message.shown(message.text)
-            tail = text.partition(" hit an exception: ")[2]
-            if tail.startswith(TRACEBACK):
-                self._chain.keep(TRACEBACK)
-            if tail and not tail.startswith("Traceback"):
-                self._exception(tail, message, progress)
-            return True
-        if text.startswith(TRACEBACK):
-            if self._chain is None or not self._chain.chained:
-                if self._chain is not None and not self._chain.exceptions and not self._chain.frames:
-                    return True  # "… hit an exception:" and its traceback on the next line
-                self.end(progress)
-                self._chain = _Chain(message.rank, message.line, message.text, fatal=False)
-            self._chain.chained = False
-            self._chain.keep(TRACEBACK)
-            return True
-        if text.startswith(CHAINED):
+            self._hit(text, message, progress)
+        elif text.startswith(TRACEBACK):
+            self._traceback(message, progress)
+        elif text.startswith(CHAINED):
             if self._chain is not None:
                 self._chain.chained = True
                 self._chain.keep(text)
-            return True
-        if text.startswith(FRAME):
-            if self._chain is not None:
-                self._chain.keep("\n".join((f"  {text}", *_code(message))))
-                frames = self._chain.outer if self._chain.exceptions else self._chain.frames
-                if len(frames) < 200:
-                    frames.append(text)
-            return True
-        if found := _ARGPARSE.match(text):
-            self.end(progress)
-            chain = _Chain(message.rank, message.line, message.text, fatal=True)
-            self._fail(chain, "bad_arguments", "arguments", None, found["text"], message.line, {})
-            return True
-        if found := _NO_ENGINE.match(text):
-            self.end(progress)
-            chain = _Chain(message.rank, message.line, message.text, fatal=True)
+        elif text.startswith(FRAME):
+            self._frame(text, message)
+        elif found := _ARGPARSE.match(text):
+            self._last_words(message, progress, "bad_arguments", "arguments", found["text"], {})
+        elif found := _NO_ENGINE.match(text):
             said = found["text"]
-            self._fail(chain, BAD_ENVIRONMENT, progress, None, said, message.line, _module_of(said))
-            return True
-        if not message.bracketed and _EXCEPTION.match(text):
+            self._last_words(message, progress, BAD_ENVIRONMENT, progress, said, _module_of(said))
+        elif not message.bracketed and _EXCEPTION.match(text):
             self._exception(text, message, progress)
-            return True
-        if message.bracketed:
+        else:
+            if message.bracketed:
+                self.end(progress)
+            return False
+        return True
+
+    def _hit(self, text: str, message: Message, progress: str) -> None:
+        """ "Scheduler hit an exception: …": the process ends, and its traceback follows on this line or the next."""
+        self.end(progress)
+        self._chain = _Chain(message.rank, message.line, message.text, fatal=True)
+        self.evidence[message.line] = message.shown(message.text)
+        tail = text.partition(" hit an exception: ")[2]
+        if tail.startswith(TRACEBACK):
+            self._chain.keep(TRACEBACK)
+        if tail and not tail.startswith("Traceback"):
+            self._exception(tail, message, progress)
+
+    def _traceback(self, message: Message, progress: str) -> None:
+        if self._chain is None or not self._chain.chained:
+            if self._chain is not None and not self._chain.exceptions and not self._chain.frames:
+                return  # "… hit an exception:" and its traceback on the next line
             self.end(progress)
-        return False
+            self._chain = _Chain(message.rank, message.line, message.text, fatal=False)
+        self._chain.chained = False
+        self._chain.keep(TRACEBACK)
+
+    def _frame(self, text: str, message: Message) -> None:
+        if self._chain is None:
+            return
+        self._chain.keep("\n".join((f"  {text}", *_code(message))))
+        frames = self._chain.outer if self._chain.exceptions else self._chain.frames
+        if len(frames) < _MOST_FRAMES:
+            frames.append(text)
+
+    def _last_words(
+        self, message: Message, progress: str, kind: str, phase: str, said: str, values: dict[str, Any]
+    ) -> None:
+        """A program that says in one line why it does not even begin."""
+        self.end(progress)
+        chain = _Chain(message.rank, message.line, message.text, fatal=True)
+        self._fail(chain, kind, phase, None, said, message.line, values)
 
     def _exception(self, text: str, message: Message, progress: str) -> None:
         """A line with an exception: of the open chain, or alone (pasted or printed without its traceback)."""
