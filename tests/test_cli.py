@@ -182,3 +182,29 @@ def test_a_report_needs_a_folder():
     done = specbench("report", "README.md")
     assert done.returncode == 2
     assert "README.md: no folder.\nExpected a folder of runs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "params/demo.yaml", "--skip", "foo"), "error: --skip: 'foo' is not one of 'refused', 'capped'."),
+        (("predict",), "error: Missing argument 'PARAMS'."),
+        (("predict", "x.yaml", "--bla"), "error: No such option: --bla"),
+        (("report", "x", "--jason"), "error: No such option: --jason"),
+        (("run", "params/demo.yaml", "--retry", "failed"), "error: --retry: only what is resumed can be retried"),
+        (("bla",), "error: No such command 'bla'."),
+    ],
+)
+def test_wrong_options_are_answered_in_two_lines(words: tuple[str, ...], said: str) -> None:
+    done = specbench(*words)
+    first, second = done.stderr.splitlines()
+    assert done.returncode == 2 and done.stdout == ""
+    assert (
+        first.startswith(said)
+        and second == f"'specbench{'' if words == ('bla',) else f' {words[0]}'} -h' lists what it takes."
+    )
+
+
+def test_without_a_command_the_help_is_the_answer() -> None:
+    done = specbench()
+    assert done.returncode == 2 and "Commands:" in done.stdout + done.stderr and "error:" not in done.stderr

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import sys
+from typing import Any
 
 import typer
 
@@ -43,6 +44,12 @@ app.command("notebooks", short_help="Refresh the notebooks, or check them.")(not
 app.command("import", short_help="Make records to keep, of recordings or of runs from elsewhere.")(import_records)
 app.command("offsets", short_help="Measured offsets of records as rows of the offsets table.")(offsets)
 app.command("doctor", short_help="What this machine can do.")(doctor)
+
+
+#: Of click, or of the copy of it that newer releases of typer bring.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+#: Before what was expected.
+_USAGE = re.compile(r"\AInvalid value for '?(?P<name>[^':]{1,80})'?: (?:Value error, )?")
 
 
 def _version(asked: bool) -> None:
@@ -113,7 +120,7 @@ def _print_what_the_terminal_can() -> None:
 def _app() -> None:
     """The command. A reader (head, less) that has gone is no error, though click and rich end with 1 of it."""
     try:
-        app()
+        sys.exit(_command())
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):
             raise stop.__context__ from None
@@ -122,6 +129,28 @@ def _app() -> None:
         except BrokenPipeError:  # the command had ended: its exit code stands
             _drop_output()
         raise
+
+
+def _command() -> int:
+    """Runs it and gives its exit code. What is wrong with its options is said in two lines, as everything is."""
+    try:
+        code = app(prog_name="specbench", standalone_mode=False)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # no command at all: the help is the answer
+            error.show()
+        else:
+            path = "specbench" if error.ctx is None else error.ctx.command_path
+            typer.echo(f"error: {_USAGE.sub(_without_lead, ' '.join(error.format_message().split()))}", err=True)
+            typer.echo(f"'{path} -h' lists what it takes.", err=True)
+        return 2
+    except typer.Abort:
+        typer.echo("Aborted!", err=True)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _without_lead(found: re.Match[str]) -> str:
+    return f"{found['name']}: "
 
 
 def _drop_output() -> None:
