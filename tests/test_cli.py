@@ -208,3 +208,11 @@ def test_wrong_options_are_answered_in_two_lines(words: tuple[str, ...], said: s
 def test_without_a_command_the_help_is_the_answer() -> None:
     done = specbench()
     assert done.returncode == 2 and "Commands:" in done.stdout + done.stderr and "error:" not in done.stderr
+
+
+def test_a_usage_that_the_log_rounds_to_nothing_is_not_said_to_be_nothing():
+    """h200-tp2_nextn-8 has one decode line, of one request: 'token usage: 0.00' in hundredths, '#queue-req: 0'."""
+    log = (ROOT / "tests" / "records" / "h200-tp2_nextn-8" / "server.log").read_text(encoding="utf-8")
+    assert "token usage: 0.00" in log
+    said = " ".join(specbench("diagnose", "tests/records/h200-tp2_nextn-8").stdout.split())
+    assert "no request queued; KV pool at most 1% full." in said

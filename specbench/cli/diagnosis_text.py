@@ -212,7 +212,8 @@ def _serving(serving: Serving, origin: str) -> Text:
         queued = f"at most {counted(serving.queued_max, 'request')}" if serving.queued_max else "no request"
         parts.append(f"{queued} queued")
     if serving.token_usage_max is not None:
-        parts.append(f"KV pool at most {serving.token_usage_max:.0%} full")
+        # The log prints hundredths: its 0.00 is less than one, not none.
+        parts.append(f"KV pool at most {max(serving.token_usage_max, 0.01):.0%} full")
     return Text("; ".join(parts) + ".\n")
 
 
