@@ -18,7 +18,6 @@ from aiohttp import web
 
 from specbench.configuration.config import RunConfig
 from specbench.lifecycle.ports import free_port
-from specbench.load import sending
 from specbench.load.sending import _arrivals, send
 from specbench.load.workload import steps_of
 from specbench.records.types import CacheState
@@ -206,7 +205,7 @@ def test_a_dead_server_makes_every_request_a_failure() -> None:
 
 
 def test_a_flush_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "_FLUSH_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("specbench.load.cache_state._FLUSH_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and says nothing
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         sent = send(config(concurrency=[1], requests=1, warmup=0, request_timeout_s=0.2), url)

@@ -18,12 +18,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..configuration.config import RunConfig
-from ..engines.sglang import addresses, cache
-from ..records.foreign_json import storable
 from ..records.types import CacheState, ClientCost, RequestTrace
 from ..replay.asking import CONCURRENCY, INDEX, PHASE, RATE, STEP
 from ..replay.itself import KEY, Played
 from ..vocabulary import vocabulary
+from .cache_state import cache_state, flush
 from .client_load import ClientLoad, LoadMeter, settle
 from .prompts import token_ids
 from .workload import Step, steps_of
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
 
 #: phase or step, requests done, requests in all
 Progress = Callable[[str, int, int], None]
-_FLUSH_TIMEOUT_S = 60.0
-_FLUSH_BYTES = 4096
-_STATE_TIMEOUT_S = 10.0
-_STATE_BYTES = 4 * 2**20
 #: aiohttp lets go of a TLS connection before both sides have said goodbye; without this time its socket is never closed
 #: (its documentation: "Graceful shutdown").
 _TLS_GOODBYE_S = 0.25
@@ -126,9 +121,9 @@ class _Sender:
                 if self._on_step:
                     self._on_step(step.name)
                 if step.phase == "measured":
-                    flushed, self._result.flushes[step.name] = await self._flush(session)
+                    flushed, self._result.flushes[step.name] = await flush(session, self._url)
                     if not self._replayed:
-                        self._result.caches[step.name] = await self._cache(session, flushed)
+                        self._result.caches[step.name] = await cache_state(session, self._url, flushed)
                 began, meter = time.perf_counter(), LoadMeter()
                 self._chunks = 0
                 meter.start()
@@ -139,57 +134,6 @@ class _Sender:
                 self._result.phases[step.name] = round(time.perf_counter() - began, 6)
         if encrypted:
             await asyncio.sleep(_TLS_GOODBYE_S)
-
-    async def _flush(self, session: aiohttp.ClientSession) -> tuple[bool, str]:
-        """Whether the engine says that it did, and its answer."""
-        import aiohttp
-
-        from .client import redirect, up_to, why_broken
-
-        limit = aiohttp.ClientTimeout(total=_FLUSH_TIMEOUT_S)
-        try:
-            async with session.post(
-                f"{self._url}{addresses.FLUSH_CACHE}", timeout=limit, allow_redirects=False
-            ) as response:
-                if 300 <= response.status < 400:
-                    return False, f"HTTP {response.status}: {storable(redirect(response.headers))}"
-                body = (await up_to(response.content, _FLUSH_BYTES)).decode("utf-8", "replace")
-                told = f"HTTP {response.status}: {body.strip().partition(chr(10))[0]}"
-                return cache.was_flushed(response.status, body), told
-        except TimeoutError:
-            return False, f"failed: no answer within {_FLUSH_TIMEOUT_S:g} s"
-        except (aiohttp.ClientError, OSError) as error:
-            return False, f"failed: {why_broken(error)}"
-
-    async def _cache(self, session: aiohttp.ClientSession, flushed: bool) -> CacheState:
-        """What the engine now says of its cache."""
-        loads_text = await self._text(session, addresses.LOADS)
-        metrics_text = await self._text(session, addresses.METRICS)
-        loads = cache.loads(loads_text or "")
-        told = [addresses.LOADS] if loads.used_tokens is not None else []
-        evictable = cache.evictable_tokens(metrics_text or "")
-        return CacheState(
-            flushed=flushed,
-            used_tokens=loads.used_tokens,
-            running=loads.running,
-            waiting=loads.waiting,
-            evictable_tokens=evictable,
-            source=" and ".join(told + ([addresses.METRICS] if evictable is not None else [])),
-        )
-
-    async def _text(self, session: aiohttp.ClientSession, path: str) -> str | None:
-        """A GET with bounds; None: no answer, or none of use."""
-        import aiohttp
-
-        from .client import up_to
-
-        limit = aiohttp.ClientTimeout(total=_STATE_TIMEOUT_S)
-        try:
-            async with session.get(f"{self._url}{path}", timeout=limit, allow_redirects=False) as response:
-                body = await up_to(response.content, _STATE_BYTES)
-                return body.decode("utf-8", "replace") if response.status == 200 else None
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            return None
 
     def _asked(self, step: Step) -> list[Sent]:
         """The requests of a step, in their order."""
