@@ -52,6 +52,12 @@ class Interval:
     def exact(cls, value: int) -> Interval:
         return cls(value, value, value)
 
+    @classmethod
+    def total(cls, parts: Iterable[Interval]) -> Interval:
+        """The sum of figures, none of which tells anything of another. Of none: 0, exactly."""
+        every = list(parts)
+        return cls(sum(part.low for part in every), sum(part.point for part in every), sum(part.high for part in every))
+
     @property
     def is_exact(self) -> bool:
         return self.low == self.high

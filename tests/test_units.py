@@ -12,6 +12,8 @@ def test_intervals_add_and_subtract_their_worst_cases() -> None:
     assert free.plus(taken) == Interval(98, 110, 118)
     assert free.minus(taken) == Interval(77, 90, 97)  # 90 - 13 at the least, 105 - 8 at the most
     assert free.shifted(-100) == Interval(-10, 0, 5)
+    assert Interval.total([free, taken, taken]) == Interval(106, 120, 131)
+    assert Interval.total([]) == Interval.exact(0)
 
 
 def test_printed_sizes_add_their_rounding() -> None:

@@ -100,7 +100,7 @@ def graphs_of(captured: Captured) -> Estimate:
         "prefill": prefill_graphs(captured),
     }
     parts = {name: part for name, part in every.items() if part is not None}
-    size = Interval(*(sum(getattr(part, end) for part in parts.values()) for end in ("low", "point", "high")))
+    size = Interval.total(parts.values())
     numbers = " + ".join(f"{name} {format_gib(part.point)}" for name, part in parts.items())
     if captured.sizes:
         numbers += f"; batch sizes up to {max(captured.sizes)}, {captured.tokens:,} tokens in all"

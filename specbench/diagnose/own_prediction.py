@@ -153,8 +153,7 @@ def _left(start: OwnStart, config: RunConfig, pools: Pools) -> Interval:
             )
     context = config.memory.context_length or start.context_len
     table = 4 * ((pools.requests + 1) * context - (start.requests + 1) * start.context_len)
-    low, point, high = (sum(getattr(one, end) for one in taken) + table for end in ("high", "point", "low"))
-    return Interval(start.left.low - low, start.left.point - point, start.left.high - high)
+    return start.left.minus(Interval.total(taken).shifted(table))
 
 
 def _times(count: int, size: Interval) -> Interval:

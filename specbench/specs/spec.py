@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..architectures.contract import Architecture
@@ -106,8 +106,7 @@ def _builtin_draft(spec: ModelSpec) -> ModelSpec | None:
     layers = spec.family.draft_layers(spec.config) if spec.family.draft_layers else ()
     if not layers:
         return None
-    same = {name: getattr(spec, name) for name in ModelSpec.__slots__}
-    return ModelSpec(**same | {"name": f"{spec.name} (MTP head)", "layers": layers, "is_builtin_draft": True})
+    return replace(spec, name=f"{spec.name} (MTP head)", layers=layers, is_builtin_draft=True)
 
 
 @functools.lru_cache(maxsize=64)
@@ -115,6 +114,5 @@ def _as_draft(spec: ModelSpec) -> ModelSpec:
     head = _builtin_draft(spec)
     if head is None and spec.family.head_as_draft and not spec.is_builtin_draft:
         counted = HfConfig(where=spec.config.where, data={**spec.config.data, "num_nextn_predict_layers": 1})
-        same = {name: getattr(spec, name) for name in ModelSpec.__slots__}
-        head = _builtin_draft(ModelSpec(**same | {"config": counted}))
+        head = _builtin_draft(replace(spec, config=counted))
     return head or spec
