@@ -19,7 +19,7 @@ SILENT = {"nemo_nano_r32", "var_nobuffer_r4_badargs"}
 def test_no_two_releases_have_the_same_names() -> None:
     """Counted in the sources: 291 names in 0.5.6.post2, 381 in 0.5.12, 445 in 0.5.16, 546 in 0.5.23."""
     names = _names()
-    assert len(names) == 18
+    assert len(names) == 20
     assert {version: len(names[version]) for version in ("0.5.6.post2", "0.5.12", "0.5.16", "0.5.23")} == {
         "0.5.6.post2": 291,
         "0.5.12": 381,
@@ -28,6 +28,7 @@ def test_no_two_releases_have_the_same_names() -> None:
     }
     versions = list(names)
     assert [len(names[a] ^ names[b]) for a, b in itertools.pairwise(versions)] == [
+        *(4, 2),  # within 0.5.6
         *(25, 17, 5, 45, 35, 15, 27, 28, 18, 29, 15, 18, 16, 19, 24, 19, 12),
     ]
 
@@ -62,6 +63,19 @@ def test_a_text_that_names_another_version_is_contradicted() -> None:
     log = logs.read([b"image: lmsysorg/sglang:v0.5.11\n", *text.splitlines(keepends=True)])
     assert log.version == "0.5.12"
     assert log.version_from == (
-        "engine version 0.5.12, by the names of its arguments: no other release has exactly these",
+        (
+            "engine version 0.5.12, by the names of its arguments: of others 0.5.12.post1 alone, which sizes alike, "
+            "has exactly these"
+        ),
         "the text names version 0.5.11 beside them: the arguments' names count",
+    )
+
+
+def test_a_post_release_is_what_the_text_says() -> None:
+    """0.5.12.post1 has the names of 0.5.12 (its server_args.py is the same): the names do not contradict the text."""
+    text = (RECORDS / "0512_nospec_r8" / "server.log").read_bytes()
+    log = logs.read([b"image: lmsysorg/sglang:v0.5.12.post1\n", *text.splitlines(keepends=True)])
+    assert (log.version, log.version_range) == ("0.5.12.post1", ("0.5.12", "0.5.12"))
+    assert log.version_from == (
+        "engine version 0.5.12.post1, as the text says: the names of its arguments are its own",
     )

@@ -331,7 +331,10 @@ def test_a_bare_log_tells_the_same_as_the_record():
     assert [f.cause for f in log.findings] == [f.cause for f in record.findings]
     assert log.config is not None and log.config.model == "Qwen/Qwen3.6-27B"
     assert (log.version, log.version_range) == ("0.5.12", ("0.5.12", "0.5.12"))
-    assert "engine version 0.5.12, by the names of its arguments: no other release has exactly these" in log.assumptions
+    assert (
+        "engine version 0.5.12, by the names of its arguments: of others 0.5.12.post1 alone, which sizes alike, has "
+        "exactly these"
+    ) in log.assumptions
     assert any("assumed" in text for text in log.assumptions)
     assert (log.requested["running_requests"], log.resolved["kv_tokens"]) == (8, 11_893)
 

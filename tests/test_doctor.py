@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specbench.cli import app
+from specbench.engines.sglang.sizing import assumed_sizing
 from specbench.host import nvml
 from specbench.host.gpu_use import Holder, InUse
 
@@ -71,6 +72,34 @@ def test_what_its_files_say(site: Path) -> None:
     assert told["lacks"] == {LACKED: "--mamba-ssm-dtype"}
     assert told["known_from"] == f"the source files in {site}/sglang"
     assert told["help"] is None
+    assert told["sizing"] is None
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("0.5.24", "sglang 0.5.24 is later than any whose sizing was read; the sizing rules of 0.5.23 are assumed."),
+        ("0.5.16.post1", "sglang 0.5.16.post1: its sizing was not read; the sizing rules of 0.5.16 are assumed."),
+        ("0.5.5", "sglang 0.5.5 is older than 0.5.6, the oldest whose sizing is known: nothing is predicted."),
+        (
+            "0.0.0.dev1+g977830e91",
+            (
+                "sglang 0.0.0.dev1+g977830e91 is a development build: engine.sizing names the release whose sizing it "
+                "follows."
+            ),
+        ),
+        ("mine", "sglang mine: no version by which a sizing rule could be chosen; engine.sizing names a release."),
+        ("0.5.12.post1", None),
+    ],
+)
+def test_whose_sizing_is_assumed(version: str, said: str | None) -> None:
+    assert assumed_sizing(version) == said
+
+
+def test_doctor_says_whose_sizing_is_assumed(site: Path) -> None:
+    (site / "sglang" / "_version.py").write_text("__version__ = version = '0.5.24'\n")
+    done = doctor("--engine", sys.executable, "--env", f"PYTHONPATH={site}")
+    assert "the sizing rules of 0.5.23 are assumed" in " ".join(done.stdout.split())
 
 
 def test_what_it_says_itself(site: Path) -> None:

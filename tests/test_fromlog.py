@@ -188,3 +188,13 @@ def test_options_reach_the_diagnosis_and_questions_the_document(tmp_path: Path) 
 def test_a_record_knows_itself() -> None:
     with pytest.raises(ConfigError, match="a record, which knows its model"):
         of_path(RECORDS / "nospec_r8", told=Told(gpu="h200"))
+
+
+def test_a_later_release_says_whose_rules_are_used() -> None:
+    """A text that names it; its arguments are shortened, so that no names contradict it."""
+    log = logs.read([b"image: lmsysorg/sglang:v0.5.24\n", *shortened("dflash_r4")])
+    assert log.version == "0.5.24"
+    assumptions = config_of_log(log, report(log), "x").assumptions
+    assert (
+        "sglang 0.5.24 is later than any whose sizing was read; the sizing rules of 0.5.23 are assumed." in assumptions
+    )

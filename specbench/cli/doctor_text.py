@@ -62,6 +62,8 @@ def _engine(found: Engine) -> Iterator[tuple[str, str]]:
         return
     version = found.version or "[yellow]version unknown[/] (set engine.version to the release that it is)"
     yield "sglang", f"{version}, torch {found.torch or 'not installed'}, in {escape(found.folder)}"
+    if found.sizing is not None:
+        yield "sizing", f"[yellow]{escape(found.sizing)}[/]"
     unread = "[yellow]could not be read[/] from its source; --thorough asks the engine itself"
     yield "algorithms", ", ".join(map(escape, found.algorithms)) if found.algorithms else unread
     yield "flags", f"{found.flags:,}" if found.flags else unread

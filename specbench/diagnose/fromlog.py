@@ -19,6 +19,7 @@ from ..configuration.config import RunConfig
 from ..engines import check
 from ..engines.contract import PoolReport, ServerLog
 from ..engines.sglang.printed import sections_of_printed
+from ..engines.sglang.sizing import caveat
 from ..errors import SpecbenchError
 from ..specs import load_model, named_by
 from ..versions import is_development
@@ -105,6 +106,8 @@ def config_of_log(log: ServerLog, pools: PoolReport, label: str, told: Told | No
         notes.assumed.append(said)
         if not equal or any(one.differs(equal[0]) for one in equal[1:]):
             notes.ask("engine version", "other releases that the lines fit predict other figures", "--engine-version V")
+    if not is_development(version) and (unread := caveat(version)) is not None:
+        notes.assumed.append(unread)
     config = of(version)
     if config is None:
         notes.assumed.append(problem)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..engines.sglang.capabilities import Capabilities
 from ..engines.sglang.fits import lacking
+from ..engines.sglang.sizing import assumed_sizing
 from ..host import machine, processes
 from ..host.gpu_use import InUse
 from ..host.machine import EngineState, GpuState
@@ -39,6 +40,7 @@ class Engine:
     name: str
     python: str  # the interpreter that was asked
     version: str | None
+    sizing: str | None  # what is assumed of its sizing; None: its own was read
     torch: str | None
     reason: str | None  # why there is none
     is_missing: bool  # the interpreter answered, and has no engine
@@ -125,6 +127,7 @@ def _engine(state: EngineState, told: Capabilities | str | None) -> Engine:
         name="sglang",
         python=state.python,
         version=state.version,
+        sizing=None if state.version is None else assumed_sizing(state.version),
         torch=state.torch,
         reason=state.reason,
         is_missing=state.is_missing,

@@ -26,7 +26,7 @@ from ....units import counted
 from ....versions import is_development, nearest_earlier
 from ...contract import Failure, Line, Notice, ServerLog
 from . import assemble, formats
-from .argument_names import Release, release_of
+from .argument_names import POST_RELEASES, Release, release_of
 from .batches import UNREAD_LIMIT
 from .benchmark_text import benchmark_notice
 from .beside import beside
@@ -124,7 +124,9 @@ class _Understanding:
         self._release: Release | None = None
         if self._arguments is not None and version is None:
             self._release = release_of(self._arguments, whole=self._arguments.whole)
-        version = version or (self._release.exact if self._release else None) or found.version
+        exact = self._release.exact if self._release else None
+        is_post = found.version is not None and found.version == POST_RELEASES.get(exact or "")
+        version = version or (found.version if is_post else exact) or found.version
         self._said_version = version
         self._version = version if version and _has_wordings(version) else None
         self._records: list[Record] = []
@@ -259,7 +261,12 @@ class _Understanding:
         if release is None:
             return
         if release.exact is not None:
-            yield f"engine version {release.exact}, by the names of its arguments: no other release has exactly these"
+            post = POST_RELEASES.get(release.exact)
+            if told is not None and told == post:
+                yield f"engine version {told}, as the text says: the names of its arguments are its own"
+                return
+            others = f"of others {post} alone, which sizes alike," if post else "no other release"
+            yield f"engine version {release.exact}, by the names of its arguments: {others} has exactly these"
             if told is not None and told != release.exact:
                 yield f"the text names version {told} beside them: the arguments' names count"
         elif release.nearest is not None:

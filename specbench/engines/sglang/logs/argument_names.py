@@ -1,8 +1,8 @@
 """Which release printed `server_args=`: releases differ by the names of their arguments, mostly by a dozen or more.
 
 In: the printed names, and whether the line is whole. Out: the releases that have exactly these names (of a whole line),
-or all of them (of one that was cut or shortened by hand). Data: `data/sglang_fields.txt`, of all releases from
-0.5.6.post2 to 0.5.23. The names of these 18 are all different, so a whole line of a release names it.
+or all of them (of one that was cut or shortened by hand). Data: `data/sglang_fields.txt`, of all 25 releases from 0.5.6
+to 0.5.23. The names of 20 are all different, so a whole line names a release; five post releases have their release's.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from ....versions import version_key
 _LEAST_WHOLE = 280
 #: A development build or a fork has names of its own; with more than these it is like no release.
 _MOST_DIFFERENT = 40
+
+
+#: Release -> its post release, whose arguments have the same names, and whose sizing is the same.
+POST_RELEASES = {f"0.5.{minor}": f"0.5.{minor}.post1" for minor in (8, 10, 12, 13, 15)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

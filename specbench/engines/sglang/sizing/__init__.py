@@ -112,6 +112,20 @@ def rule_for(version: str) -> Rule:
     return RULES[found]
 
 
+def assumed_sizing(version: str) -> str | None:
+    """The same of an installed engine, whatever its version is. None: its own sizing was read."""
+    try:
+        if is_development(version):
+            return f"sglang {version} is a development build: engine.sizing names the release whose sizing it follows."
+        if nearest_earlier(version, tuple(RULES)) is None:
+            return f"sglang {version} is older than {_OLDEST}, the oldest whose sizing is known: nothing is predicted."
+        return caveat(version)
+    except ConfigError:
+        return (
+            f"sglang {version:.60}: no version by which a sizing rule could be chosen; engine.sizing names a release."
+        )
+
+
 def caveat(version: str) -> str | None:
     """A sentence when the sizing of the version itself was not read."""
     if version_key(version) in {version_key(read) for read in VERSIONS_READ}:
