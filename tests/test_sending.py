@@ -18,8 +18,8 @@ from aiohttp import web
 
 from specbench.configuration.config import RunConfig
 from specbench.lifecycle.ports import free_port
-from specbench.load.sending import _arrivals, send
-from specbench.load.workload import steps_of
+from specbench.load.sending import send
+from specbench.load.workload import arrivals_s, steps_of
 from specbench.records.types import CacheState
 
 
@@ -163,7 +163,7 @@ def test_an_open_loop_sends_at_its_times_whatever_the_server_does() -> None:
     with counting(0.3) as server:
         sent = send(asked, server.url)
     (step,) = steps_of(asked.workload)
-    planned = _arrivals(step, seed=0)
+    planned = arrivals_s(step, seed=0)
     assert planned[-1] < 1.0
     for trace, at_s in zip(sent.traces, planned, strict=True):
         assert trace.sent_s >= at_s - 0.005  # later on a busy machine, never earlier

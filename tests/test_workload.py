@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from specbench.budget_types import FreeMemory, MemoryBudget, PredictedLimit
 from specbench.configuration.config import RunConfig, WorkloadSection
 from specbench.load.prompts import FIRST_ID, LAST_ID, token_ids
-from specbench.load.sending import _arrivals
-from specbench.load.workload import Step, check_fit, steps_of
+from specbench.load.workload import Step, arrivals_s, check_fit, steps_of
 from specbench.terms import Limit
 from specbench.units import Interval
 
@@ -86,9 +85,9 @@ def test_arrivals_are_a_seeded_poisson_process() -> None:
         max_new_tokens=1,
         requests=2001,
     )
-    arrivals = _arrivals(step, seed=0)
-    assert arrivals == _arrivals(step, seed=0)
-    assert arrivals != _arrivals(step, seed=1)
+    arrivals = arrivals_s(step, seed=0)
+    assert arrivals == arrivals_s(step, seed=0)
+    assert arrivals != arrivals_s(step, seed=1)
     assert arrivals[0] == 0.0
     gaps = [later - earlier for earlier, later in pairwise(arrivals)]
     # Exponential gaps: mean 1/4 s, standard error 1/4/sqrt(2000) = 0.0056; deviation equals the mean.

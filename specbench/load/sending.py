@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import ssl
 import threading
 import time
@@ -25,7 +24,7 @@ from ..vocabulary import vocabulary
 from .cache_state import cache_state, flush
 from .client_load import ClientLoad, LoadMeter, settle
 from .prompts import token_ids
-from .workload import Step, steps_of
+from .workload import Step, arrivals_s, steps_of
 
 if TYPE_CHECKING:
     import aiohttp
@@ -161,9 +160,9 @@ class _Sender:
         self._done = 0
         self._tell(step)
         if step.request_rate is not None:
-            arrivals = _arrivals(step, self._workload.seed)
+            at = arrivals_s(step, self._workload.seed)
             await asyncio.gather(
-                *(self._later(session, step, index, asked, began, at_s) for index, at_s in enumerate(arrivals))
+                *(self._later(session, step, index, asked, began, at_s) for index, at_s in enumerate(at))
             )
             return
         waiting = iter(range(step.requests))
@@ -259,16 +258,6 @@ def _recorded_times(got: Received, sent_s: float, recorded_clock_s: float, speed
     marked = len(got.marks) == len(got.chunks)
     chunks = tuple(zip(got.marks, (tokens for _, tokens in got.chunks), strict=True)) if marked else ()
     return _Times(recorded_clock_s, chunks, end_s if isinstance(end_s, (int, float)) else None)
-
-
-def _arrivals(step: Step, seed: int) -> list[float]:
-    """Seconds at which an open loop sends: a Poisson process, the first request at 0. Same seed, same arrivals."""
-    source = random.Random(f"{seed}/{step.name}/arrivals")
-    at_s, arrivals = 0.0, []
-    for _ in range(step.requests):
-        arrivals.append(at_s)
-        at_s += source.expovariate(step.request_rate or 1.0)
-    return arrivals
 
 
 async def _until_set(cancel: threading.Event) -> None:

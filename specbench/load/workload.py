@@ -6,6 +6,7 @@ step of their own, sent first, in no figure.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,3 +102,13 @@ def check_fit(config: RunConfig, budget: MemoryBudget | None) -> list[str]:
 def _upper(budget: MemoryBudget | None, limit: Limit) -> int | None:
     predicted = budget.limits.get(limit) if budget else None
     return predicted.value.high if predicted and predicted.value else None
+
+
+def arrivals_s(step: Step, seed: int) -> list[float]:
+    """Seconds at which an open loop sends: a Poisson process, the first request at 0. Same seed, same arrivals."""
+    source = random.Random(f"{seed}/{step.name}/arrivals")
+    at_s, arrivals = 0.0, []
+    for _ in range(step.requests):
+        arrivals.append(at_s)
+        at_s += source.expovariate(step.request_rate or 1.0)
+    return arrivals
