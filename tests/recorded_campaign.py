@@ -63,6 +63,7 @@ class Recorded:
     """A campaign whose records lie in tests/records/<campaign>_<run>."""
 
     campaign: str
+    file: str | None = None  # its params file, from the root of the project; None: params/<campaign>.yaml
 
     def studied(self, run: str) -> Study:
         return _studied(f"{self.campaign}_{run}")
@@ -103,7 +104,7 @@ class Recorded:
 
     def holds_what_was_asked(self, runs: set[str]) -> None:
         """Every point of the params file is shipped, with the sections that it asked for."""
-        campaign = load_campaign(ROOT / "params" / f"{self.campaign}.yaml")
+        campaign = load_campaign(ROOT / (self.file or f"params/{self.campaign}.yaml"))
         assert {run.name for run in campaign.runs} == runs
         for run in campaign.runs:
             recorded = self.opened(run.name).config
