@@ -161,6 +161,7 @@ class MemoryBudget:
     out_of_memory: str | None = None  # that it likely runs out outside the budget, with arithmetic; a warning too
     rule_words: str = ""  # what the era means: "the rules of SGLang 0.5.12: …"
     emulation: Emulation | None = None  # None: the card is itself
+    shared_card: bool = False  # each rank is shown a share of a card that other processes use too
     left: LeftForPools | None = None  # None: the engine refuses the arguments, before any memory is looked at
     resolved: tuple[ResolvedArgument, ...] = ()  # what the engine makes of arguments that may be left out
     split: str | None = None  # whose the slots and tokens are, and what a rank holds of each; None: one rank

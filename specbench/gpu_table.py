@@ -15,7 +15,7 @@ from .errors import ConfigError, SpecError
 from .units import GIB, MIB
 from .versions import VersionKey, version_key
 
-_CARD_KEYS = ("title", "total_mib", "compute_capability", "idle_free_mib", "free_gib")
+_CARD_KEYS = ("title", "share_of", "total_mib", "compute_capability", "idle_free_mib", "free_gib")
 _SIZES = ("low", "point", "high")
 _COMMUNICATION_KEYS = (*_SIZES, "source")
 _ROW_KEYS = (*_COMMUNICATION_KEYS, "versions", "communication_gib")
@@ -27,6 +27,8 @@ def check_table(table: Mapping[str, Any]) -> None:
     """SpecError at the first thing that is wrong."""
     for name, card in table.items():
         _check_card((name,), card)
+        if (whole := card.get("share_of")) is not None and whole not in table:
+            _refuse((name, "share_of"), whole, "the name of a card of this table")
 
 
 def _check_card(place: tuple[str, ...], card: Any) -> None:

@@ -84,6 +84,7 @@ class GpuSpec:
     title: str
     card_bytes: int | None  # as nvidia-smi shows; None: no card, the memory of whatever host it is
     listed: Mapping[int, tuple[FreeBeforeLoad, ...]]  # tensor-parallel size -> what is known, the newest version first
+    share_of: str | None = None  # the card of which it is a share that a process is shown as the whole; None: a card
     idle_free_bytes: int | None = None  # as NVML shows it with no process on the card; None: not recorded
     compute_capability: float | None = None  # major.minor; None: not known
 
@@ -259,6 +260,7 @@ def _gpu(name: str, row: Mapping[str, Any]) -> GpuSpec:
     return GpuSpec(
         name=name,
         title=row["title"],
+        share_of=row.get("share_of"),
         card_bytes=None if total is None else total * MIB,
         listed={
             ranks: tuple(map(_free, known if isinstance(known, list) else [known]))

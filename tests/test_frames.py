@@ -352,7 +352,7 @@ def test_gpu_samples_are_bytes(capped: Study) -> None:
 
 
 def test_all_recordings_are_collected(everything: Collection) -> None:
-    assert len(everything.studies) == 65
+    assert len(everything.studies) == 75
     assert everything.missing == ()
     outcomes = frames.runs(everything.studies).set_index("run")["outcome"]
     assert outcomes["dflash_r8_full"] == "capped"  # 7 of 8

@@ -101,7 +101,7 @@ def test_recording_version_is_inside_the_range(path: Path) -> None:
 def test_every_recording_has_expected_values() -> None:
     recorded = {path.parent.name for path in (HERE / "records").glob("*/server.log")}
     assert recorded == {path.stem for path in RECORDINGS}
-    assert len(recorded) == 65
+    assert len(recorded) == 75
 
 
 def test_evidence_is_the_line_itself() -> None:

@@ -253,6 +253,6 @@ def test_what_several_readers_ask_for_is_read_once() -> None:
 
 def test_every_shipped_record_opens() -> None:
     records = [RunRecord.open(folder) for folder in sorted(RECORDS.iterdir()) if folder.is_dir()]
-    assert len(records) == 65  # 36 imported from a script, 14, 13 and 2 that specbench itself recorded
+    assert len(records) == 75  # 36 imported from a script, 14, 13, 10 and 2 that specbench itself recorded
     assert all(record.origin == "recorded" for record in records)
-    assert sum(len(record.requests()) for record in records) == 877
+    assert sum(len(record.requests()) for record in records) == 1143

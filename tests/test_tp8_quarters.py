@@ -35,10 +35,10 @@ STORY = ("story-4", "story-8", "story-8-fraction-88")  # SGLang 0.5.12
 
 #: What ranks 0 to 7 had free before loading in every start, bytes: 33.7755, 33.7521 and 33.8693 GiB.
 BEFORE = (*(36_266_213_376,) * 2, *(36_241_047_552,) * 4, *(36_366_876_672,) * 2)
-#: … and when the pools were sized, without a draft (SGLang 0.5.12 loads its draft later): 26.9845, 26.9611, 27.0783 GiB.
+#: … and when the pools were sized, without a draft (SGLang 0.5.12 loads it later): 26.9845, 26.9611, 27.0783 GiB.
 SIZED = (*(28_974_415_872,) * 2, *(28_949_250_048,) * 4, *(29_075_079_168,) * 2)
-#: … on the smallest rank, where a draft stands: dflash-4 read a little less. Noted in the six starts of the second call;
-#: those of the first were not: dflash-8, dflash-32, story-8 and no-speculation-8 are taken to have read as the others.
+#: … on the smallest rank, where a draft stands: dflash-4 read a little less. Noted in six of the starts; dflash-8,
+#: dflash-32, story-8 and no-speculation-8, where it was not, are taken to have read as the others.
 SMALLEST = dict.fromkeys(LOGGED, min(SIZED)) | {
     "dflash-4": 28_129_787_904,
     "dflash-8": 28_133_457_920,
@@ -146,7 +146,7 @@ def test_what_communication_takes_differs_by_halves_of_a_chain(name: str) -> Non
 
 
 def test_four_ranks_serve_four_of_what_eight_serve_eight() -> None:
-    """SGLang 0.5.16 with a DFLASH draft on such cards of 35 GiB: predicted for one, two and four, recorded for eight."""
+    """SGLang 0.5.16 with a DFLASH draft on such cards of 35 GiB: predicted on one, two and four, recorded on eight."""
     config = STARTS.opened("dflash-8").config
     served = []
     for ranks in (1, 2, 4, 8):

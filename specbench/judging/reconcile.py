@@ -237,8 +237,14 @@ def _attribute(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget],
     return replace(row, attribution=_cause(row, rows, budgets, report))
 
 
+#: Why what one rank has free may be logged too low.
+SHARED = "several processes share the card, and one that was just allocating is counted a moment late"
+
+
 def _cause(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget], report: PoolReport) -> str:
     """Where a difference comes from: weights, free memory, the solver, or a figure that follows another."""
+    if budgets[row.basis].shared_card and row.term in ("weights", "draft_weights", "slack"):
+        return SHARED
     if row.term in ("weights", "draft_weights"):
         return "weights: the shapes of the config give another size than the engine loaded"
     leading = next(

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ..budget_types import MemoryBudget
 from ..diagnose.types import Diagnosis
+from ..judging.reconcile import SHARED
 from ..units import Interval, Quantity
 from .cases import Case, of_case
 from .compared import BLOCKS, TABLE, Basis, Compared, Figure, Start, compare
@@ -55,7 +56,7 @@ _FIGURE_OF: Mapping[str, Figure] = {
 def _why(row: Compared, budget: MemoryBudget) -> str:
     """Why a recording's figure is not exact: what its basis leaves open."""
     if row.unit == "bytes":
-        return BLOCKS
+        return SHARED if budget.shared_card else BLOCKS
     if row.basis == "measured" and budget.free.watched:
         return "NVML leaves an interval of the free memory: a level between two samples passed unseen"
     if row.basis == "measured":
