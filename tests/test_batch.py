@@ -415,9 +415,9 @@ def test_a_folder_in_which_nothing_can_be_written_is_told_before_anything_starts
 
 def test_the_demo_is_a_valid_campaign() -> None:
     demo = load_campaign(ROOT / "params" / "demo.yaml")
-    assert len(demo.runs) == 19
+    assert len(demo.runs) == 21
     assert all(run.engine.replay is not None for run in demo.runs)
-    assert "Nineteen recorded starts" in demo.about
+    assert "Twenty-one recorded starts" in demo.about
     assert "0.75 of its free memory, 70.7 GiB for weights and pools" in demo.about
 
 

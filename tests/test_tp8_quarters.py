@@ -13,7 +13,7 @@ import pytest
 from specbench.budget.predict import predict
 from specbench.terms import Limit
 from specbench.units import GIB, MIB, Interval
-from tests.recorded_campaign import Recorded, share_of
+from tests.recorded_campaign import ROOT, Recorded, share_of
 
 STARTS = Recorded("tp8-quarters", "live/quarters/quarters.yaml")
 RANKS = tuple(f"TP{rank}" for rank in range(8))
@@ -143,6 +143,52 @@ def test_what_communication_takes_differs_by_halves_of_a_chain(name: str) -> Non
         taken[rank] = max(taken[rank], float(size))
     assert [*taken.values()] == [1.03, 1.03, 1.05, 1.05, 1.05, 1.05, 0.94, 0.94]
     assert (between - first) / GIB == pytest.approx(1.03 - 1.05, abs=0.01)
+
+
+#: What four such cards do, predicted: running requests, state slots.
+FOUR = {
+    "story-4": (4, 91),
+    "story-8": (8, 70),
+    "story-8-fraction-88": (8, 111),
+    "dflash-4": (4, 24),
+    "dflash-8": (4, 24),
+    "dflash-8-fraction-88": (6, 34),
+    "dflash-32": (4, 24),
+    "no-speculation-8": (8, 113),
+    "no-speculation-8-fraction-88": (8, 153),
+    "nextn-8": (8, 55),
+}
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_what_four_such_cards_would_do(name: str) -> None:
+    four = predict(STARTS.opened(name).config.replace({"parallel.tp_size": 4, "gpu.count": 4})).limits
+    found = [four[limit].value for limit in ("running_requests", "state_slots")]
+    assert tuple(value.point for value in found if value is not None) == FOUR[name]
+
+
+def test_the_table_of_the_document_is_of_these_starts() -> None:
+    text = (ROOT / "docs" / "h200.md").read_text(encoding="utf-8").partition("### Eight ranks of one server")[2]
+    told = [
+        tuple(cell.strip() for cell in line.strip("|").split("|"))
+        for line in text.splitlines()
+        if re.match(r"\| (DFLASH|NEXTN|no speculation) ", line)
+    ]
+    expected = []
+    for name, (outcome, asked, resolved, served, slots, tokens) in LOGGED.items():
+        config = STARTS.opened(name).config
+        algorithm = "no speculation" if config.speculative.algorithm == "none" else config.speculative.algorithm
+        ended = "crashed at its first full batch" if outcome == "crashed" else f"{resolved} → {served}"
+        expected.append(
+            (
+                f"{algorithm} {asked} ({config.engine.version}), {config.memory.mem_fraction_static}",
+                "{} ({})".format(*FOUR[name]),
+                f"{asked} → {ended}",
+                str(slots),
+                f"{tokens:,}",
+            )
+        )
+    assert told == expected
 
 
 def test_four_ranks_serve_four_of_what_eight_serve_eight() -> None:
