@@ -388,6 +388,10 @@ def test_a_wrong_row_of_the_gpu_table_is_two_lines(
     ("text", "message"),
     [
         ("card: 7", "data/gpus.yaml: card: got 7 (a whole number).\nExpected a mapping of title, total_mib."),
+        (
+            "card: {title: A, total_mib: 8000, share_of: card-2}",
+            "data/gpus.yaml: card: share_of: got 'card-2' (text).\nExpected the name of a card of this table.",
+        ),
         ("card: {total_mib: 81559}", "data/gpus.yaml: card: title: missing.\nExpected title, total_mib."),
         (
             "card: {title: A, total_mib: 81559}\ncard: {title: B, total_mib: 24564}",
@@ -421,7 +425,7 @@ def test_a_wrong_row_of_the_gpu_table_is_two_lines(
             "card: {title: A, total_mib: 81559, idle_mib: 81000}",
             (
                 "data/gpus.yaml: card: 'idle_mib' (text): no such key (did you mean 'idle_free_mib'?).\n"
-                "Allowed here: title, total_mib, compute_capability, idle_free_mib, free_gib."
+                "Allowed here: title, share_of, total_mib, compute_capability, idle_free_mib, free_gib."
             ),
         ),
         (
