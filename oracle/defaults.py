@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import operator
+import textwrap
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -31,7 +32,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 _OFF: tuple[object, ...] = (None, False, "", "auto", "none", "null", [], {}, ())
 _HEAD = """\
 # Defaults of SGLang's server arguments (ServerArgs fields) that are not off, with the first and the last release that
-# has each, of: {releases}.
+# {releases}
 # Source: class ServerArgs of sglang/srt/server_args.py; from 0.5.20 the namespaces of sglang/srt/arg_groups/fields/.
 # Facts only. Renew: python -m oracle.defaults oracle/.venv/releases. Not here: what is None, False, empty or auto by
 # default, and what is no literal."""
@@ -106,7 +107,7 @@ def main() -> None:
         parser.error(f"{folder}: no such folder.\nGive the one with the releases: `make oracle` installs them.")
     versions = sorted((one.name for one in folder.iterdir() if (one / "sglang").is_dir()), key=version_key)
     found = {version: defaults(folder / version) for version in versions}
-    print(_HEAD.format(releases=", ".join(versions)))
+    print(_HEAD.format(releases=textwrap.fill(f"has each, of: {', '.join(versions)}.", 118).replace("\n", "\n# ")))
     print("\n".join(rows(found)))
 
 

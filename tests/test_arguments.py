@@ -77,9 +77,9 @@ def test_every_flag_of_a_key_is_known_in_every_version() -> None:
 
 def test_the_table_of_flags_knows_when_each_was_there() -> None:
     flags = released_flags()
-    assert flags["tp-size"] == ("0.5.6.post2", "0.5.23")
+    assert flags["tp-size"] == ("0.5.6", "0.5.23")
     assert flags["mamba-radix-cache-strategy"] == ("0.5.14", "0.5.23")
-    assert flags["enable-gdn-replayssm-spec"] == ("0.5.16", "0.5.18")
+    assert flags["enable-gdn-replayssm-spec"] == ("0.5.16", "0.5.19")
     assert "tpsize" not in flags
 
 
@@ -141,8 +141,9 @@ def test_a_flag_of_another_release_will_be_refused() -> None:
             "0.5.14 to 0.5.23) and will refuse it."
         ),
     )
-    # 0.5.13 was not read: a flag of the next release may be in it
-    assert noted({"disable-prefill-cuda-graph": True}, "0.5.13") == ()
+    # 0.5.13.post2 was not read: a flag of the next release may be in it
+    assert len(noted({"disable-prefill-cuda-graph": True}, "0.5.13")) == 1
+    assert noted({"disable-prefill-cuda-graph": True}, "0.5.13.post2") == ()
 
 
 def test_unchunked_prefill_takes_its_tokens_from_the_flag() -> None:

@@ -220,10 +220,10 @@ def test_a_default_that_was_changed_to_off_is_listed() -> None:
 
 
 def test_of_a_release_that_was_not_read_its_neighbours_must_agree() -> None:
-    """hicache_ratio was 2.0 up to 0.5.16 and is another from 0.5.18; after 0.5.23 nothing is known."""
-    assert defaults_of("0.5.16", "0.5.16")["hicache_ratio"] == 2.0
-    assert "hicache_ratio" not in defaults_of("0.5.17", "0.5.17")
-    assert defaults_of("0.5.17", "0.5.17")["hicache_io_backend"] == "kernel"
+    """hicache_ratio was 2.0 up to 0.5.17 and is another from 0.5.18; after 0.5.23 nothing is known."""
+    assert defaults_of("0.5.17", "0.5.17")["hicache_ratio"] == 2.0
+    assert "hicache_ratio" not in defaults_of("0.5.17.post1", "0.5.17.post1")
+    assert defaults_of("0.5.17.post1", "0.5.17.post1")["hicache_io_backend"] == "kernel"
     assert "hicache_ratio" not in defaults_of("0.5.16", "0.5.20")
     assert defaults_of("0.5.9", "0.5.9")["hicache_storage_prefetch_policy"] == "best_effort"
     assert "hicache_storage_prefetch_policy" not in defaults_of(None, "0.5.12")

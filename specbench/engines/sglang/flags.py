@@ -1,6 +1,6 @@
 """Facts about SGLang's command-line flags by version: names, choices, and which algorithms a release has.
 
-Read from the argument definitions of the releases 0.5.6.post2 to 0.5.23 (which: data/sglang_flags.txt).
+Read from the argument definitions of the releases 0.5.6 to 0.5.23 (data/sglang_flags.txt).
 """
 
 from __future__ import annotations
