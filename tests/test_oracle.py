@@ -10,6 +10,7 @@ from oracle.compare.engines import RELEASES, Engine, EngineError
 from oracle.compare.points import predicted, predicted_pools
 from oracle.compare.stored import differing, stored
 from specbench.engines.sglang.checks import check
+from specbench.engines.sglang.sizing import VERSIONS_READ
 from tests.oracle_points import point_of
 
 ANSWERS = sorted((Path(__file__).parent / "oracle").glob("*.jsonl.gz"))
@@ -27,6 +28,10 @@ def test_the_stored_answers_are_of_every_kind(file: Path) -> None:
     assert len(outcomes) >= 200
     assert file.stat().st_size < 30_000
     assert {None, "arguments"} < set(outcomes)
+
+
+def test_every_release_that_was_read_is_compared() -> None:
+    assert set(RELEASES) == set(VERSIONS_READ)
 
 
 def test_free_memory_of_several_ranks_goes_through_32_bits() -> None:
