@@ -99,7 +99,7 @@ def _placed(line: int, told: list[Event]) -> Iterator[tuple[int, int, Event]]:
 def _before(available: Quantity | None, used: Quantity | None) -> Quantity | None:
     if available is None or used is None:
         return None
-    return Quantity(available.bytes + used.bytes, available.resolution_bytes + used.resolution_bytes)
+    return Quantity.total((available, used))
 
 
 def _loaded(load: WeightsLoaded) -> list[Event]:
