@@ -29,6 +29,7 @@ CRASHED = {
     "h200_nextn-4-full-card",
     "nextn_r4_full",
     "nextn_r4_full_nodeepgemm",
+    "tp8-quarters_nextn-8",
 }
 
 

@@ -165,7 +165,7 @@ def test_a_dry_run_says_what_would_be_skipped() -> None:
 
 
 def test_a_dry_run_of_recordings_says_what_the_pages_take(tmp_path: Path) -> None:
-    """17 replays of 2 s each, and pages: the sum of the runs is not the whole."""
+    """19 replays of 2 s each, and pages: the sum of the runs is not the whole."""
     arguments = [
         "run",
         str(ROOT / "params" / "demo.yaml"),
@@ -177,7 +177,7 @@ def test_a_dry_run_of_recordings_says_what_the_pages_take(tmp_path: Path) -> Non
     ]
     told = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).stdout
     first = told.splitlines()[0]
-    assert first.startswith("demo: 17 configurations to run, no engine to start: about ")
+    assert first.startswith("demo: 19 configurations to run, no engine to start: about ")
     assert ", of which its pages about " in first
 
 

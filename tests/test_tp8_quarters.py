@@ -7,6 +7,7 @@ logged, or read: the rig noted each free memory that the engine asked for.
 from __future__ import annotations
 
 import re
+import statistics
 
 import pytest
 
@@ -129,6 +130,15 @@ def test_every_rank_loads_an_eighth_of_the_weights(name: str) -> None:
     assert sorted(rank for rank, _ in loaded) == [*"01234567"]
     assert {size for _, size in loaded} <= {"6.79", "6.80", "6.81"}
     assert [size for _, size in loaded].count("6.79") >= 5
+    drafts = [
+        float(size)
+        for size in re.findall(
+            r"Load weight end\..*?type=(?:DFlashDraftModel|\w+MTP),.*?mem usage=([\d.]+) GB", log_of(name)
+        )
+    ]
+    if drafts:  # 824,180,736 B are 0.77 GiB, NEXTN's 0.80; a rank is charged what others load at that moment
+        assert len(drafts) == 8
+        assert statistics.median(drafts) == pytest.approx(0.80 if name == "nextn-8" else 0.77, abs=0.035)
 
 
 @pytest.mark.parametrize("name", LOGGED)

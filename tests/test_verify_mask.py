@@ -24,6 +24,7 @@ CRASHED = {
     "h200-tp2_nextn-8-full-card": 8,
     "h200_nextn-4-full-card": 4,
     "nextn_r4_full": 4,
+    "tp8-quarters_nextn-8": 8,
 }
 REPORT = "a fault of the engine, to be reported to its maintainers with these lines"
 LOG = (RECORDS / "h200-tp2_nextn-8" / "server.log").read_bytes()
