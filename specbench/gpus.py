@@ -215,8 +215,8 @@ def _communication_over_all(rows: Sequence[Communication | None], version: str) 
 
 
 def known_gpus() -> tuple[str, ...]:
-    """The cards; `cpu` is none."""
-    return tuple(name for name, gpu in _gpus().items() if not gpu.is_host)
+    """The cards that one can have; `cpu` is none, and neither is a share of a card."""
+    return tuple(name for name, gpu in _gpus().items() if not gpu.is_host and gpu.share_of is None)
 
 
 def gpu_by_usual_name(name: str) -> str:
@@ -229,7 +229,7 @@ def gpu_by_usual_name(name: str) -> str:
     for row in table:
         if part.removeprefix("nvidia").removeprefix("geforce") == plain(row):
             return row
-    titled = [row for row, gpu in table.items() if len(part) >= LEAST_PART and part in plain(gpu.title)]
+    titled = [row for row in known_gpus() if len(part) >= LEAST_PART and part in plain(table[row].title)]
     return titled[0] if len(titled) == 1 else name
 
 
@@ -238,12 +238,13 @@ def load_gpu(name: str, key: str = "gpu.name") -> GpuSpec:
     table = _gpus()
     if name in table:
         return table[name]
-    near = [row for row in table if plain(name) and plain(name) in plain(row)]
-    near = near or difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    offered = [row for row, gpu in table.items() if gpu.share_of is None]
+    near = [row for row in offered if plain(name) and plain(name) in plain(row)]
+    near = near or difflib.get_close_matches(name.lower(), offered, n=1, cutoff=0.5)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ConfigError(
         f"{key}: {name!r:.90} is not in the GPU table.{hint}\n"
-        f"Known: {', '.join(table)}. Another: a row in specbench/data/gpus.yaml, "
+        f"Known: {', '.join(offered)}. Another: a row in specbench/data/gpus.yaml, "
         "NAME: {title: …, total_mib: as nvidia-smi shows it, compute_capability: 9.0 for Hopper}."
     )
 

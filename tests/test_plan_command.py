@@ -222,6 +222,7 @@ def test_a_folder_comes_before_the_shipped_model_of_its_name(tmp_path: Path, mon
         ("5090", "rtx-5090"),
         ("H100", "h100"),  # a row's own name, though H100 NVL has it too
         ("A100 80GB", "a100-80"),
+        ("NVIDIA H200 141 GB", "h200"),  # not the share of one, whose title has these words, too
         ("A100", "A100"),  # of 40 or 80 GB?
         ("6000", "6000"),  # RTX PRO 6000, RTX 6000 Ada, A6000
         ("-", "-"),

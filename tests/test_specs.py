@@ -533,8 +533,16 @@ def test_a_host_is_no_card_and_its_total_is_unknown() -> None:
 
 
 def test_an_unknown_gpu_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'h200'"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'h200'\?"):
         load_gpu("H-200")
+
+
+def test_a_share_of_a_card_is_found_by_its_name_and_offered_to_nobody() -> None:
+    assert load_gpu("h200-quarter").share_of == "h200"
+    assert "h200-quarter" not in known_gpus()
+    with pytest.raises(ConfigError) as caught:
+        load_gpu("H200 Quarters")
+    assert "quarter" not in str(caught.value).partition("not in the GPU table")[2]
 
 
 @pytest.mark.parametrize("name", ["a/" + "b" * 5_000, "~there-is-no-such-user", "org/x\0y"])

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from specbench.budget.predict import predict
+from specbench.gpus import load_gpu
 from specbench.terms import Limit
 from specbench.units import GIB, MIB, Interval
 from tests.recorded_campaign import ROOT, Recorded, share_of
@@ -83,7 +85,7 @@ def test_from_what_the_smallest_rank_read_everything_is_exact(name: str) -> None
 
 @pytest.mark.parametrize("name", ["story-4", "no-speculation-8-fraction-88"])
 def test_another_rank_than_the_smallest_would_make_other_pools(name: str) -> None:
-    """What the six other ranks have more, 24 and 120 MiB, is in no pool."""
+    """What the four larger ranks have more, 24 and 120 MiB, is in no pool."""
     *_, tokens = LOGGED[name]
     for larger in {*SIZED} - {min(SIZED)}:
         found = from_reads(name, larger, "kv_tokens")
@@ -153,6 +155,44 @@ def test_what_communication_takes_differs_by_halves_of_a_chain(name: str) -> Non
         taken[rank] = max(taken[rank], float(size))
     assert [*taken.values()] == [1.03, 1.03, 1.05, 1.05, 1.05, 1.05, 0.94, 0.94]
     assert (between - first) / GIB == pytest.approx(1.03 - 1.05, abs=0.01)
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_before_the_starts_it_was_known_nearly_as_well(name: str) -> None:
+    """From the total of such a share alone, as of a card that no row of the tables measured."""
+    _, _, resolved, _, slots, tokens = LOGGED[name]
+    bare = replace(load_gpu("h200-quarter"), name="not-measured", listed={})
+    found = {limit: one.value for limit, one in predict(STARTS.opened(name).config, gpu=bare).limits.items()}
+    running, state, kv = found["running_requests"], found["state_slots"], found["kv_tokens"]
+    assert running is not None and state is not None and kv is not None
+    assert running.point == resolved
+    assert state.contains(slots) and abs(state.point - slots) <= 2
+    assert kv.contains(tokens) and abs(kv.point - tokens) <= 0.006 * tokens
+
+
+def test_a_share_is_told_from_a_card_wherever_it_is_predicted() -> None:
+    (said,) = [text for text in predict(STARTS.opened("dflash-8").config).warnings if "H200 QUARTER" in text]
+    assert said == (
+        "H200 QUARTER is no card: it is a share of one H200, shown to a process as the whole. That many ranks are not "
+        "that many cards."
+    )
+
+
+#: What two such cards do, predicted, with a fraction of 0.88; with 0.75 nothing: running requests, state slots.
+TWO = {
+    "story-8-fraction-88": (0, 0),
+    "dflash-8-fraction-88": (0, 2),
+    "no-speculation-8-fraction-88": (3, 18),
+}
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_one_and_two_such_cards_do_not_hold_the_model(name: str) -> None:
+    """A half of the weights, 27,531,411,456 B, is 25.64 GiB; 0.75 of the likely 33.66 GiB are 25.24, 0.88 are 29.62."""
+    for ranks, expected in ((1, (0, 0)), (2, TWO.get(name, (0, 0)))):
+        limits = predict(STARTS.opened(name).config.replace({"parallel.tp_size": ranks, "gpu.count": ranks})).limits
+        found = [limits[limit].value for limit in ("running_requests", "state_slots")]
+        assert tuple(value.point for value in found if value is not None) == expected
 
 
 #: What four such cards do, predicted: running requests, state slots.

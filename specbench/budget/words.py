@@ -11,6 +11,7 @@ from ..engines.sglang.given import server_args, switched_on
 from ..engines.sglang.sizing import caveat, refusals
 from ..engines.sglang.sizing.contract import Pools
 from ..engines.sglang.sizing.steps import BESIDE_INPUT
+from ..gpus import load_gpu
 from ..layers import FullAttention, LatentAttention
 from ..specs import model_source
 from ..terms import Verdict
@@ -240,10 +241,21 @@ def _fp8_by_checkpoint(case: Case) -> str | None:
     )
 
 
+def _share(case: Case) -> str | None:
+    """Else a plan of it would read as one of cards to be bought."""
+    gpu = case.settings.gpu
+    if gpu.share_of is None:
+        return None
+    return (
+        f"{gpu.words} is no card: it is a share of one {load_gpu(gpu.share_of).words}, shown to a process as the "
+        "whole. That many ranks are not that many cards."
+    )
+
+
 def warnings(case: Case) -> tuple[str, ...]:
     """What a reader must know of how it was predicted, a sentence each."""
     resolved = case.settings
-    found = [caveat(resolved.version)]
+    found = [_share(case), caveat(resolved.version)]
     if resolved.config.engine.sizing is not None:
         found.append(f"sglang {resolved.config.engine.version} is sized by the rules of {resolved.version}, as asked.")
     for spec in (resolved.target, resolved.draft):

@@ -29,7 +29,8 @@ def card_of_log(log: ServerLog, pools: PoolReport, told: Told, assumed: list[str
     cards = tuple(map(load_gpu, known_gpus()))
     fitting = _by_memory(cards, log, pools)
     if told.gpu is not None:
-        if fitting is None or told.gpu in {card.name for card in fitting} or load_gpu(told.gpu).is_host:
+        own = load_gpu(told.gpu)  # a share of a card is not guessed, but can be told
+        if fitting is None or own.is_host or own in (_by_memory((*cards, own), log, pools) or ()):
             return told.gpu, True
         assumed.append(f"told GPU {told.gpu}, but {_memory(log, pools)}: the log counts")
     named = _named(cards, log.beside.cards)

@@ -34,7 +34,9 @@ interval is wider and its point farther off. Why a figure is not exact: a sectio
 """
 _READING = """Each source by itself, by what was known. *rows*: figures compared, one of each start that logged it.
 *farthest points*: by how much the worst one misses, in its unit, and as a share of what was logged; of two
-starts, where two are named.
+starts, where two are named. Of recordings, *measured* adds to a logged free memory the offset of
+`specbench/data/offsets.yaml`, which was measured or fitted in recordings of this page (of ranks that share a card, in
+the very start): exact says there that the arithmetic is right, not that another start's tokens would be foreseen.
 """
 _RECORDINGS = """Slots, requests and tokens of each start as logged, and the prediction from the configuration alone and
 from the free memory of the start. `=`: exact; otherwise the point with its interval.
