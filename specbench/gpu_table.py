@@ -27,8 +27,8 @@ def check_table(table: Mapping[str, Any]) -> None:
     """SpecError at the first thing that is wrong."""
     for name, card in table.items():
         _check_card((name,), card)
-        if (whole := card.get("share_of")) is not None and whole not in table:
-            _refuse((name, "share_of"), whole, "the name of a card of this table")
+        if (whole := card.get("share_of")) is not None:
+            _check_share((name, "share_of"), whole, card["total_mib"], table)
 
 
 def _check_card(place: tuple[str, ...], card: Any) -> None:
@@ -120,6 +120,17 @@ def _check_interval(place: tuple[str, ...], row: Mapping[str, Any], most: float 
     if most is not None and row["high"] > most:
         _refuse((*place, "high"), row["high"], f"at most {words}: {most:.2f} GiB")
     _check_text((*place, "source"), row["source"])
+
+
+def _check_share(place: tuple[str, ...], whole: Any, total_mib: int | None, table: Mapping[str, Any]) -> None:
+    """Of a card that is none itself a share or a host, and that is larger."""
+    card = table.get(whole) if isinstance(whole, str) else None
+    if card is None:
+        _refuse(place, whole, "the name of a card of this table")
+    if "share_of" in card or card["total_mib"] is None:
+        _refuse(place, whole, "a whole card: no share of one, and no host")
+    if total_mib is None or total_mib >= card["total_mib"]:
+        _refuse(place, whole, f"a card with more memory than its share; {whole} has {card['total_mib']:,} MiB")
 
 
 def _check_keys(place: tuple[str, ...], row: Any, allowed: tuple[str, ...], *, needed: tuple[str, ...]) -> None:

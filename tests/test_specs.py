@@ -392,6 +392,21 @@ def test_a_wrong_row_of_the_gpu_table_is_two_lines(
             "card: {title: A, total_mib: 8000, share_of: card-2}",
             "data/gpus.yaml: card: share_of: got 'card-2' (text).\nExpected the name of a card of this table.",
         ),
+        (
+            "card: {title: A, total_mib: 8000, share_of: [card]}",
+            "data/gpus.yaml: card: share_of: got ['card'] (a list).\nExpected the name of a card of this table.",
+        ),
+        (
+            "card: {title: A, total_mib: 8000, share_of: card}",
+            "data/gpus.yaml: card: share_of: got 'card' (text).\nExpected a whole card: no share of one, and no host.",
+        ),
+        (
+            "card: {title: A, total_mib: 8000, share_of: b}\nb: {title: B, total_mib: 8000}",
+            (
+                "data/gpus.yaml: card: share_of: got 'b' (text).\n"
+                "Expected a card with more memory than its share; b has 8,000 MiB."
+            ),
+        ),
         ("card: {total_mib: 81559}", "data/gpus.yaml: card: title: missing.\nExpected title, total_mib."),
         (
             "card: {title: A, total_mib: 81559}\ncard: {title: B, total_mib: 24564}",
