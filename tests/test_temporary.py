@@ -17,6 +17,7 @@ import pytest
 from specbench.host.processes import MARK
 from specbench.lifecycle import temporary
 from specbench.lifecycle.server import remains
+from specbench.lifecycle.supervisor import _emptied
 from specbench.lifecycle.temporary import in_words, left_over, made, of_an_engine, remove, sweep
 
 _SHARED = ("TORCHINDUCTOR_CACHE_DIR", "CUTE_DSL_CACHE_DIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "RAY_TMPDIR")
@@ -124,6 +125,22 @@ def test_it_is_private_and_gone_after_the_block_whatever_lies_in_it(tmp_path: Pa
     with pytest.raises(FileExistsError), made(str(other), "m"):  # never a folder of somebody else
         pytest.fail("it was taken")
     assert (other / "kept").exists()
+
+
+def test_it_stays_while_a_process_of_its_server_cannot_be_ended(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs in the driver goes on using it, and what it has in shared memory is noted there."""
+    folder = usual / "sb-00000001"
+    marked = {os.getpid()}
+    monkeypatch.setattr("specbench.host.processes.carries", lambda pid, mark: mark == "m" and pid in marked)
+    with made(str(folder), "m"):
+        temporary.note(folder, "{}")
+    assert (folder / ".specbench-shared-memory").exists()
+    assert _emptied(str(folder), marked) == (
+        f"{folder}: the next start removes it, once processes [{os.getpid()}] have ended"
+    )
+    assert left_over() == ()
+    marked.clear()
+    assert left_over() == (folder,)
 
 
 def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
         _tell(report, event="stopping", why=why)
         look()
         left = tree.end(float(order.get("grace_s", 10.0)))
-        still_there = temporary.remove(Path(folder)) if folder else None
+        still_there = _emptied(folder, left)
         shared_memory.remove(shared.noted())
     memory = _after(probe, gpus, before, tree, float(order.get("gpu_wait_s", 30.0)))
     tree.collect()
@@ -183,6 +183,15 @@ def supervise(order: Mapping[str, Any], control: IO[bytes], report: TextIO, prob
     words = {"gpu_memory": gpu_use.verdict(memory), "others": gpu_use.taken_meanwhile(memory)}
     _tell(report, **event, killed=tree.killed, temporary=still_there, **words, memory=asdict(memory))
     return 0
+
+
+def _emptied(folder: str | None, left: set[int]) -> str | None:
+    """Why the temporary folder is still there; None: it is not."""
+    if folder is None:
+        return None
+    if left:
+        return f"{folder}: the next start removes it, once processes {sorted(left)} have ended"
+    return temporary.remove(Path(folder))
 
 
 def _wait(tree: Tree, control: IO[bytes], wake: int, look: Callable[[], None], shared: shared_memory.Watched) -> str:

@@ -100,7 +100,11 @@ def _user(environ: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def made(folder: str | None, mark: str) -> Iterator[None]:
-    """The folder for the time of the block, held by this process; None: none. OSError: it cannot be made."""
+    """The folder for the time of the block, held by this process; None: none. OSError: it cannot be made.
+
+    It stays where a process of the server does, for the next start to remove: what that process uses is in it, and the
+    note of what it has in shared memory.
+    """
     if folder is None:
         yield
         return
@@ -111,7 +115,8 @@ def made(folder: str | None, mark: str) -> Iterator[None]:
         (path / _MARK_FILE).write_text(mark, "ascii")
         yield
     finally:
-        remove(path)
+        if not _used(mark):
+            remove(path)
         os.close(lock)
 
 
@@ -173,5 +178,9 @@ def _is_left(folder: Path) -> bool:
         mark = (folder / _MARK_FILE).read_text("ascii").strip()
     except (OSError, ValueError):
         return False
-    every = processes.table()
-    return bool(mark and every) and not any(processes.carries(pid, mark) for pid in every)
+    return bool(mark and processes.table()) and not _used(mark)
+
+
+def _used(mark: str) -> bool:
+    """Whether a process of that server can be seen."""
+    return any(processes.carries(pid, mark) for pid in processes.table())
