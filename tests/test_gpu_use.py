@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from specbench.host.gpu_use import GpuMemory, Holder, InUse, above, holders_words, in_use_words, marked, only, verdict
+from specbench.host.gpu_use import (
+    IN_USE_BEFORE,
+    GpuMemory,
+    Holder,
+    InUse,
+    above,
+    holders_words,
+    in_use_words,
+    marked,
+    only,
+    regrouped,
+    verdict,
+)
 from specbench.units import MIB
 
 TOTAL = 143_771 * MIB
@@ -109,6 +121,33 @@ def test_memory_that_nobody_is_named_for_is_the_drivers_and_not_worth_a_note() -
     assert in_use_words((use(618, told=False),)) is None
     assert in_use_words((use(1642, held(9, 1024)),)) == (
         "GPU 0: 138.80 GiB free of 140.40 GiB, held by pid 9 (python3) 1,024 MiB"
+    )
+
+
+def test_gpus_with_the_same_figures_and_holders_are_said_once() -> None:
+    # 143,771 - 1,642 MiB = 138.80 GiB, 143,771 - 2,666 = 137.80 GiB
+    every = [use(1642, held(9, 1024), gpu=gpu) for gpu in range(8)]
+    every[6] = use(2666, held(9, 1024), held(12, 1024), gpu=6)
+    told = (
+        "GPU 0 to 5 and 7: each 138.80 GiB free of 140.40 GiB, held by pid 9 (python3) 1,024 MiB; "
+        "GPU 6: 137.80 GiB free of 140.40 GiB, held by pid 9 (python3) 1,024 MiB, pid 12 (python3) 1,024 MiB"
+    )
+    assert in_use_words(every) == told
+    one_by_one = "; ".join(in_use_words([one]) or "" for one in every)
+    assert one_by_one.count("GPU ") == 8
+    assert regrouped(f"{IN_USE_BEFORE}{one_by_one}") == f"{IN_USE_BEFORE}{told}"
+    assert regrouped(f"{IN_USE_BEFORE}{told}") == f"{IN_USE_BEFORE}{told}"
+    assert regrouped("GPU 0: A; GPU 1: A") == "GPU 0: A; GPU 1: A"  # another note
+    taken = [replace(one, holders=(*(one.holders or ()), held(20, 3072, False))) for one in every[:3]]
+    found = replace(memory(every[0], taken[0], True), before=tuple(every[:3]), after=tuple(taken))
+    assert verdict(found) == (
+        "back at baseline; 3,072 MiB on each of GPU 0 to 2 were taken by others meanwhile: "
+        "held by pid 20 (python3, not of this server) 3,072 MiB, pid 9 (python3) 1,024 MiB"
+    )
+    more = [replace(one, used_bytes=one.used_bytes + 3072 * MIB) for one in every[:2]]
+    assert verdict(replace(found, after=tuple(more), is_back=False, waited_s=12.0)) == (
+        "still 3,072 MiB above baseline on each of GPU 0 and 1 after 12 s "
+        "(GPU 0 and 1: each held by pid 9 (python3) 1,024 MiB)"
     )
 
 

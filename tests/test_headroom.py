@@ -100,6 +100,15 @@ def test_a_little_more_than_the_driver_is_enough_to_be_said() -> None:
     assert why_impossible(config(), card(0, 1_077)) is not None
 
 
+def test_cards_that_are_in_use_alike_are_said_together() -> None:
+    other = Holder(pid=123, name="python3", used_bytes=48_000 * MIB)
+    notes = headroom(config(2), lambda: (card(0, 48_618, other), card(1, 48_618, other))).notes
+    assert [note.partition(": ")[0] for note in notes] == [
+        "THIS START CANNOT HAVE ITS PREDICTED FREE MEMORY on each of GPU 0 and 1",
+        "GPU memory in use before the start",
+    ]
+
+
 def test_another_card_is_not_held_against_the_table() -> None:
     assert why_impossible(config(), card(total_mib=23_034)) is None
 

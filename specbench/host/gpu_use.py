@@ -7,10 +7,12 @@ what nobody is named for is said to be unattributed. Standard library only: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ..rank_names import numbers_in_words
 from ..units import MIB, format_gib
 
 _MOST_NAMED = 4
@@ -53,6 +55,12 @@ class GpuMemory:
 #: All GPUs that count, now.
 Probe = Callable[[], Sequence[InUse]]
 _Reading = TypeVar("_Reading")
+_Words = TypeVar("_Words", bound=Hashable)
+
+#: How the note begins that says who held memory before a start.
+IN_USE_BEFORE = "GPU memory in use before the start: "
+_NEXT_GPU = re.compile(r"; (?=GPU \d{1,5}: )")
+_ONE_GPU = re.compile(r"GPU (\d{1,5}): (.*)", re.DOTALL)
 
 
 def read(probe: Callable[[], Sequence[_Reading]] | str, what: str = "the GPUs' memory") -> tuple[_Reading, ...] | str:
@@ -107,23 +115,24 @@ def verdict(memory: GpuMemory) -> str:
     if memory.is_back:
         return f"back at baseline; {late}" if late else "back at baseline"
     more = {gpu: size for gpu, size in above(memory.before, memory.after).items() if size > memory.tolerance_bytes}
-    figures = ", ".join(f"{size / MIB:,.0f} MiB above baseline on GPU {gpu}" for gpu, size in more.items())
+    sizes = [(gpu, f"{size / MIB:,.0f} MiB above baseline") for gpu, size in more.items()]
+    figures = ", ".join(f"{size} on {gpus_in_words(gpus)}" for size, gpus in _alike(sizes))
     wait = "" if memory.waited_s is None else f" after {memory.waited_s:.0f} s"
-    named = [f"GPU {use.gpu}: {holders_words(use)}" for use in memory.after if use.gpu in more]
-    return f"still {figures}{wait} ({'; '.join(named)})"
+    return f"still {figures}{wait} ({by_gpu((use.gpu, holders_words(use)) for use in memory.after if use.gpu in more)})"
 
 
 def taken_meanwhile(memory: GpuMemory) -> str:
     """What others took while the server ran; empty: nothing that matters."""
-    parts = []
+    found = []
     for use in memory.after:
         before = next((one for one in memory.before if one.gpu == use.gpu), None)
         taken = 0 if before is None else _taken_by_others(before, use)
         if taken > memory.tolerance_bytes:
-            parts.append(
-                f"{taken / MIB:,.0f} MiB on GPU {use.gpu} were taken by others meanwhile: {holders_words(use)}"
-            )
-    return "; ".join(parts)
+            found.append((use.gpu, (f"{taken / MIB:,.0f} MiB", holders_words(use))))
+    return "; ".join(
+        f"{size} on {gpus_in_words(gpus)} were taken by others meanwhile: {holders}"
+        for (size, holders), gpus in _alike(found)
+    )
 
 
 def holders_words(use: InUse) -> str:
@@ -146,10 +155,46 @@ def _holder_words(holder: Holder) -> str:
 
 
 def in_use_words(uses: Sequence[InUse]) -> str | None:
-    """What is in use by named processes before a start, GPU by GPU; None: nobody is named."""
-    parts = [
-        f"GPU {use.gpu}: {format_gib(use.free_bytes)} free of {format_gib(use.total_bytes)}, {holders_words(use)}"
-        for use in uses
-        if use.holders
-    ]
-    return "; ".join(parts) or None
+    """What is in use by named processes before a start, GPUs with the same figures and holders together; None: nobody
+    is named."""
+    return (
+        by_gpu(
+            (use.gpu, f"{format_gib(use.free_bytes)} free of {format_gib(use.total_bytes)}, {holders_words(use)}")
+            for use in uses
+            if use.holders
+        )
+        or None
+    )
+
+
+def by_gpu(said: Iterable[tuple[int, str]]) -> str:
+    """'GPU 0 to 6: each 138.80 GiB free …; GPU 7: 139.52 GiB free …': what is said of several GPUs alike once."""
+    return "; ".join(f"{_gpus(gpus)}: {'each ' if len(gpus) > 1 else ''}{words}" for words, gpus in _alike(list(said)))
+
+
+def gpus_in_words(gpus: Sequence[int]) -> str:
+    """'GPU 5', 'each of GPU 0 to 7'."""
+    return f"each of {_gpus(gpus)}" if len(gpus) > 1 else _gpus(gpus)
+
+
+def regrouped(note: str) -> str:
+    """A note of `in_use_words` as records before this grouping keep it ('GPU 0: A; GPU 1: A'), said as now."""
+    start, found, listed = note.partition(IN_USE_BEFORE)
+    if start or not found:
+        return note
+    parts = [_ONE_GPU.fullmatch(part) for part in _NEXT_GPU.split(listed)]
+    if not all(parts):
+        return note  # grouped already, or that nothing could be read
+    return IN_USE_BEFORE + by_gpu((int(part[1]), part[2]) for part in parts if part)
+
+
+def _gpus(gpus: Sequence[int]) -> str:
+    return f"GPU {numbers_in_words(gpus)}"
+
+
+def _alike(said: Sequence[tuple[int, _Words]]) -> list[tuple[_Words, list[int]]]:
+    """What is said, each once, and the GPUs that it is said of, in the order of the first of each."""
+    gpus: dict[_Words, list[int]] = {}
+    for gpu, words in said:
+        gpus.setdefault(words, []).append(gpu)
+    return list(gpus.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..configuration.config import RunConfig
 from ..engines.sglang.given import server_args
@@ -17,7 +17,7 @@ from ..engines.sglang.sizing import rule_version
 from ..errors import ConfigError
 from ..gpus import load_gpu
 from ..host import nvml
-from ..host.gpu_use import InUse, Probe, holders_words, in_use_words, only, read
+from ..host.gpu_use import IN_USE_BEFORE, InUse, Probe, gpus_in_words, holders_words, in_use_words, only, read
 from ..units import GIB, format_gib
 from .preflight import on_this_host
 
@@ -47,9 +47,12 @@ def headroom(config: RunConfig, probe: Probe | str | None = None) -> Headroom:
         return Headroom(gpus=None, notes=(seen,), warnings=(seen,))
     gpus = gpus_of_server(config, seen, {**os.environ, **config.engine.env})
     uses = only(seen, gpus)
-    warnings = tuple(text for use in uses if (text := why_impossible(config, use)) is not None)
+    alike: dict[InUse, list[int]] = {}
+    for use in uses:
+        alike.setdefault(replace(use, gpu=0, uuid=None), []).append(use.gpu)
+    warnings = tuple(text for use, gpus in alike.items() if (text := why_impossible(config, use, gpus)) is not None)
     held = in_use_words(uses)
-    notes = (*warnings, *([f"GPU memory in use before the start: {held}"] if held else ()))
+    notes = (*warnings, *([f"{IN_USE_BEFORE}{held}"] if held else ()))
     return Headroom(gpus=gpus, notes=notes, warnings=warnings or notes)
 
 
@@ -79,8 +82,9 @@ def gpus_of_server(config: RunConfig, seen: Sequence[InUse], environ: Mapping[st
     return tuple(visible[place] for place in places)
 
 
-def why_impossible(config: RunConfig, use: InUse) -> str | None:
-    """Why this start cannot have its predicted free memory on a GPU, with the arithmetic; None: it can."""
+def why_impossible(config: RunConfig, use: InUse, gpus: Sequence[int] | None = None) -> str | None:
+    """Why this start cannot have its predicted free memory on a GPU, with the arithmetic; None: it can. `gpus`: those
+    that are in use alike; None: that one."""
     try:
         card = load_gpu(config.gpu.name)
     except ConfigError:
@@ -93,7 +97,8 @@ def why_impossible(config: RunConfig, use: InUse) -> str | None:
     if missing <= 0:
         return None
     return (
-        f"THIS START CANNOT HAVE ITS PREDICTED FREE MEMORY on GPU {use.gpu}: {format_gib(use.free_bytes)} are free "
-        f"now, of which the engine's own context takes at least {format_gib(_CONTEXT_LOW_BYTES)}; predicted before "
-        f"loading: {format_gib(predicted.low)} or more, so {format_gib(missing)} are missing; {holders_words(use)}"
+        f"THIS START CANNOT HAVE ITS PREDICTED FREE MEMORY on {gpus_in_words(gpus or [use.gpu])}: "
+        f"{format_gib(use.free_bytes)} are free now, of which the engine's own context takes at least "
+        f"{format_gib(_CONTEXT_LOW_BYTES)}; predicted before loading: {format_gib(predicted.low)} or more, so "
+        f"{format_gib(missing)} are missing; {holders_words(use)}"
     )

@@ -17,6 +17,7 @@ from ..diagnose import diagnosis
 from ..diagnose.against import with_siblings
 from ..diagnose.types import Diagnosis
 from ..errors import RecordError, SpecbenchError
+from ..host.gpu_use import regrouped
 from ..paths import resolve
 from ..reading.latency import LatencyTable
 from ..reading.latency import table as latency_table
@@ -66,7 +67,7 @@ class Study(Seen):
     @property
     def notes(self) -> tuple[str, ...]:
         """What was noted while it ran."""
-        return self.record.status.notes
+        return tuple(map(regrouped, self.record.status.notes))
 
     @property
     def provenance(self) -> tuple[str, ...]:
