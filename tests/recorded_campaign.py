@@ -84,6 +84,14 @@ class Recorded:
     def ranks(self, run: str) -> list[str]:
         return [f"TP{rank}" for rank in range(self.opened(run).config.parallel.tp_size)]
 
+    def came_out(self, run: str, logged: tuple[str, int, int, int, int, int]) -> None:
+        """`logged`: outcome, asked, resolved, served, and the state slots and tokens of every rank."""
+        *words, slots, tokens = logged
+        found = self.studied(run)
+        assert [found.outcome, found.asked, found.resolved, found.served] == words
+        for rank in self.ranks(run):
+            assert (self.pools(run, rank).state_slots, self.pools(run, rank).kv_tokens) == (slots, tokens)
+
     def every_rank_holds_its_share(self, run: str, *, slots: int, tokens: int, requests: int) -> None:
         """One slot and one request more than logged are kept for padding, and one page of one token."""
         config = self.opened(run).config

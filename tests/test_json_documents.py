@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from specbench.campaign.types import CampaignResult
 from specbench.cli import app
 from specbench.cli.campaign_text import document as of_campaign
+from specbench.lifecycle.examination import examine, to_document
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -74,6 +75,15 @@ def test_what_lies_deeper_is_told_too() -> None:
     assert set(document("diagnose")["findings"][0]) <= told("diagnose")
     assert set(document("diagnose")["served"]) == {"running_requests", "source"}
     assert set(document("run --dry-run")["runs"][0]) <= told("run --dry-run")
+
+
+def test_what_doctor_and_offsets_print_is_told() -> None:
+    section = "report, import, offsets, doctor"
+    found = to_document(examine(None, {}, thorough=False))
+    assert {key.partition(".")[0] for key in rows(section)} == set(found) - {"schema"}
+    assert set(found["engine"]) | set(found["default_port"]) <= told(section) | {"port", "free"}
+    done = CliRunner().invoke(app, ["offsets", str(RECORDS / "h200_story-6"), "--json"], catch_exceptions=False)
+    assert set(json.loads(done.stdout)) - {"schema"} == {"rows", "without"} <= told(section)
 
 
 def test_the_result_of_a_campaign_is_told(tmp_path: Path) -> None:

@@ -140,17 +140,14 @@ def _command() -> int:
             error.show()
         else:
             path = "specbench" if error.ctx is None else error.ctx.command_path
-            typer.echo(f"error: {_USAGE.sub(_without_lead, ' '.join(error.format_message().split()))}", err=True)
+            said = _USAGE.sub(r"\g<name>: ", " ".join(error.format_message().split()))
+            typer.echo(f"error: {said}", err=True)
             typer.echo(f"'{path} -h' lists what it takes.", err=True)
         return 2
     except typer.Abort:
         typer.echo("Aborted!", err=True)
         return 1
     return code if isinstance(code, int) else 0
-
-
-def _without_lead(found: re.Match[str]) -> str:
-    return f"{found['name']}: "
 
 
 def _drop_output() -> None:

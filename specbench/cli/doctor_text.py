@@ -60,8 +60,8 @@ def _engine(found: Engine) -> Iterator[tuple[str, str]]:
     if found.folder is None:
         yield "sglang", f"[yellow]none[/]: {escape(found.reason or 'unknown')}"
         return
-    version = found.version or "[yellow]version unknown[/] (set engine.version to the release that it is)"
-    yield "sglang", f"{version}, torch {found.torch or 'not installed'}, in {escape(found.folder)}"
+    version = escape(found.version or "") or "[yellow]version unknown[/] (set engine.version to the release that it is)"
+    yield "sglang", f"{version}, torch {escape(found.torch or 'not installed')}, in {escape(found.folder)}"
     if found.sizing is not None:
         yield "sizing", f"[yellow]{escape(found.sizing)}[/]"
     unread = "[yellow]could not be read[/] from its source; --thorough asks the engine itself"

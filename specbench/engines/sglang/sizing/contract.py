@@ -128,9 +128,8 @@ class Rule:
     index_pooled: bool  # index keys of several tokens in one
     raw_on_blackwell: bool  # bare fp8 by default there (backend trtllm)
     rings: Literal["none", "per_slot", "delta_nets_per_request"]  # --enable-linear-replayssm-spec
-    stages_hold_all: (
-        bool  # pipeline stages of a model with state: each keeps KV and state of all layers, and charges it
-    )
+    #: pipeline stages of a model with state: each keeps KV and state of all layers, and charges it
+    stages_hold_all: bool
     largest_stage_only: bool  # pipeline stages: charge the largest share of linear layers, not all
     skips_empty_stages: bool  # a pipeline stage without KV counts for as many tokens as one likes; else zero divides
     multimodal_reserve: bool

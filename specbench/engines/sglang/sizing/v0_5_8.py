@@ -1,4 +1,4 @@
-"""Era I, 0.5.8 to 0.5.12: the scratch of every *requested* request is set aside first, the rest is split by the ratio.
+"""0.5.8 to 0.5.12: the scratch of every *requested* request is set aside first, the rest is split by the ratio.
 
 Whether those requests can ever be admitted does not matter: this is the cliff (4 requests: 24 slots, 8 requests: 2).
 Source: 0.5.12, srt/model_executor/model_runner_kv_cache_mixin.py.
