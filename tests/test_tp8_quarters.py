@@ -14,6 +14,8 @@ import pytest
 
 from specbench.budget.predict import predict
 from specbench.gpus import load_gpu
+from specbench.judging.judge import budgets
+from specbench.judging.reconcile import reconcile
 from specbench.terms import Limit
 from specbench.units import GIB, MIB, Interval
 from tests.recorded_campaign import ROOT, Recorded, share_of
@@ -172,6 +174,17 @@ def test_a_share_is_told_from_a_card_wherever_it_is_predicted() -> None:
         "H200 QUARTER is no card: it is a share of one H200, shown to a process as the whole. That many ranks are not "
         "that many cards."
     )
+
+
+def test_a_share_does_not_excuse_what_is_really_off() -> None:
+    """As if there were four ranks: a quarter of the weights, 13.05 GiB, is no 6.79 that was counted a moment late."""
+    found = STARTS.studied("no-speculation-8").diagnosis
+    assert found.config is not None
+    four = budgets(found.config.replace({"parallel.tp_size": 4, "gpu.count": 4}), found.pools)
+    off = [row for row in reconcile(four, found.pools).off if row.term == "weights"]
+    assert {row.attribution for row in off} == {
+        "weights: the shapes of the config give another size than the engine loaded"
+    }
 
 
 #: What two such cards do, predicted, with a fraction of 0.88; with 0.75 nothing: running requests, state slots.

@@ -15,7 +15,7 @@ from typing import Literal
 from ..budget_types import MemoryBudget
 from ..engines.contract import PoolReport, RankPools
 from ..terms import LIMITS, TERMS, Basis, Limit, Role, Term
-from ..units import Interval, Quantity, format_gib, gib
+from ..units import GIB, Interval, Quantity, format_gib, gib
 
 #: estimated: the prediction is an estimate, which a logged figure neither matches nor contradicts.
 RowVerdict = Literal["match", "off", "estimated", "not logged", "not predicted"]
@@ -237,13 +237,15 @@ def _attribute(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget],
     return replace(row, attribution=_cause(row, rows, budgets, report))
 
 
-#: Why what one rank has free may be logged too low.
+#: Why what one rank has free may be logged too low; and by how much at most (seen: 0.08 GiB, live/quarters).
 SHARED = "several processes share the card, and one that was just allocating is counted a moment late"
+_LATE_BYTES = GIB // 10
 
 
 def _cause(row: Row, rows: list[Row], budgets: Mapping[Basis, MemoryBudget], report: PoolReport) -> str:
     """Where a difference comes from: weights, free memory, the solver, or a figure that follows another."""
-    if budgets[row.basis].shared_card and row.term in ("weights", "draft_weights", "slack"):
+    is_late = row.term in ("weights", "draft_weights", "slack") and abs(row.delta or 0) <= _LATE_BYTES
+    if budgets[row.basis].shared_card and is_late:
         return SHARED
     if row.term in ("weights", "draft_weights"):
         return "weights: the shapes of the config give another size than the engine loaded"
