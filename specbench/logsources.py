@@ -10,9 +10,11 @@ import heapq
 import tempfile
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from .errors import ConfigError
 from .logtext import wrapped
 from .logwraps import named
 
@@ -66,6 +68,24 @@ def lines_by_source(log: Again) -> Iterator[tuple[str | None, bytes]]:
         yield from lines
 
 
+@contextmanager
+def kept_aside() -> Iterator[None]:
+    """ConfigError, in two lines, where a block cannot write to the temporary directory."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"TMPDIR: lines of a log that names its sources cannot be kept in {_directory()}: {error.strerror or error}"
+            ".\nMake room for as much as the unpacked log, or set TMPDIR to a directory that has it."
+        ) from None
+
+
+def _directory() -> str:
+    with suppress(OSError):
+        return tempfile.gettempdir()
+    return "the temporary directory"
+
+
 class Sources:
     """The lines of a log by who wrote them, taken in one pass over it and read again without what stands around them.
 
@@ -102,14 +122,17 @@ class _Written:
 
     def add(self, number: int, line: bytes) -> None:
         self.numbers.append(number)
-        self._file.write(line + b"\n")
+        with kept_aside():
+            self._file.write(line + b"\n")
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
-        self._file.seek(0)
+        with kept_aside():
+            self._file.seek(0)  # writes what is still in the buffer
         return zip(self.numbers, self._file, strict=True)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # what could not be written is not needed any more
+            self._file.close()
 
 
 class Share:

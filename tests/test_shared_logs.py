@@ -7,15 +7,17 @@ import io
 import itertools
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specbench import logsources
 from specbench.diagnose.diagnosis import _of_file, of_log, of_path, of_paths
 from specbench.diagnose.document import to_document
-from specbench.diagnose.shared_log import of_shared
+from specbench.diagnose.shared_log import again, of_shared
 from specbench.diagnose.told import Told
 from specbench.diagnose.types import Diagnosis
 from specbench.engines.sglang import logs
@@ -393,6 +395,23 @@ def test_a_shared_log_is_not_put_together_with_others(file: Path) -> None:
         opened(other, against=file)
     with pytest.raises(ConfigError, match="for 2 logs, which are read as those of one server"):
         of_paths([file, other], told=Told(server="sglang-1"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_temporary_directory_that_is_full_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logsources, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "w+b"))  # noqa: PTH123, SIM115
+    monkeypatch.setattr(tempfile, "tempdir", "/full")
+    said = (
+        "TMPDIR: lines of a log that names its sources cannot be kept in /full: No space left on device.\n"
+        "Make room for as much as the unpacked log, or set TMPDIR to a directory that has it."
+    )
+    with pytest.raises(ConfigError) as caught:
+        of_path(file)
+    assert str(caught.value) == said
+    with pytest.raises(ConfigError) as caught, again(io.BytesIO(file.read_bytes())):
+        pass
+    assert str(caught.value) == said
 
 
 def test_lines_that_are_too_long_are_cut_and_counted_once() -> None:

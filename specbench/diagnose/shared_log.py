@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import shutil
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +18,7 @@ from ..configuration.explain import shown
 from ..engines.sglang.logs.servers import MOST_SOURCES, Apart, servers_in
 from ..errors import ConfigError, LogFormatError
 from ..logclean import on_one_line
-from ..logsources import Again, Share, tells_sources
+from ..logsources import Again, Share, kept_aside, tells_sources
 from ..logtext import CHUNK_BYTES, LONGEST_LINE, Pieces
 from ..reading.outcome import in_words
 from ..terms import Outcome
@@ -111,10 +111,18 @@ def again(stream: BinaryIO) -> Iterator[Again | Pieces]:
     if not tells_sources(io.BytesIO(first)):
         yield Pieces(iter(lambda: stream.read(CHUNK_BYTES), b""), first)
         return
-    with tempfile.TemporaryFile(prefix="specbench-") as copy:
-        copy.write(first)
-        shutil.copyfileobj(stream, copy)
+    with kept_aside():
+        copy = tempfile.TemporaryFile(prefix="specbench-")  # noqa: SIM115
+    try:
+        for piece in itertools.chain((first,), iter(lambda: stream.read(CHUNK_BYTES), b"")):
+            with kept_aside():
+                copy.write(piece)
+        with kept_aside():
+            copy.flush()
         yield copy
+    finally:
+        with suppress(OSError):  # what could not be written is not needed any more
+            copy.close()
 
 
 def _known(share: Share, label: str, diagnosed: Callable[[Share, str], Diagnosis]) -> Diagnosis | None:
