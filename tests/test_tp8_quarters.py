@@ -16,6 +16,8 @@ from specbench.budget.predict import predict
 from specbench.gpus import load_gpu
 from specbench.judging.judge import budgets
 from specbench.judging.reconcile import reconcile
+from specbench.records.caveats import marks, marks_of
+from specbench.show.campaign import short_marks
 from specbench.terms import Limit
 from specbench.units import GIB, MIB, Interval
 from tests.recorded_campaign import ROOT, Recorded, share_of
@@ -284,3 +286,26 @@ def test_the_record_says_what_it_is_of(name: str) -> None:
     assert "sglang is using nccl==2.30.4" in log_of(name)
     assert {gpu["name"] for gpu in record.env["machine"]["gpus"]} == {"a quarter of an NVIDIA H200"}
     assert len(record.env["machine"]["gpus"]) == 8
+
+
+def test_it_is_marked_as_eight_ranks_on_two_cards_and_not_as_eight_cards() -> None:
+    """143,771 MiB of an H200 // 35,942 = 4 to a card, so that eight ranks are on two; 35,942 MiB = 35.10 GiB."""
+    study = STARTS.studied("dflash-32")
+    mark = "8 RANKS ON 2 × H200, A QUARTER OF A CARD EACH"
+    memory = "pools, limits and failures are those of 8 cards of 35.10 GiB"
+    assert marks(study.record) == (f"{mark}: {memory}; speed is that of ranks that share 2 × H200",)
+    assert study.diagnosis.marks == marks(study.record)
+    assert short_marks(study) == [mark]
+    four = study.record.config.replace({"gpu.count": 4, "parallel.tp_size": 4})
+    assert [text.partition(",")[0] for text in marks_of(four)] == ["4 RANKS ON 1 × H200"]
+    assert marks_of(four.replace({"gpu.name": "h200"})) == ()
+
+
+def test_its_note_of_memory_in_use_says_eight_gpus_at_once() -> None:
+    """Each held 66 MiB of the MPS server before the start; the record has the note as it was written then."""
+    (note,) = [note for note in STARTS.studied("dflash-32").notes if note.startswith("GPU memory in use")]
+    assert re.fullmatch(
+        r"GPU memory in use before the start: GPU 0 to 7: each 34\.93 GiB free of 35\.10 GiB, "
+        r"held by pid \d+ \(nvidia-cuda-mps-server\) 66 MiB",
+        note,
+    )

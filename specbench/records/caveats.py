@@ -1,7 +1,7 @@
 """What a configuration and a record say about the worth of their figures. Out: notes and marks for their reader.
 
 A caveat is said once on a page; a mark is said wherever a figure of the run stands, in capitals: another card's budget,
-or an acceptance that nobody measured.
+cards that several ranks share, or an acceptance that nobody measured.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..engines.sglang.acceptance import LENGTH, honoured, simulated
 from ..engines.sglang.given import server_args
 from ..errors import SpecbenchError
 from ..gpus import load_gpu
+from ..units import counted, format_gib
 from .record import RunRecord
 
 #: Said of every run whose weights are not the model's.
@@ -26,6 +27,7 @@ ON_CPU = (
     "Python on a host and say nothing about a GPU, while logs, answers, limits and failures are the engine's own"
 )
 SIMULATED = "SIMULATED ACCEPTANCE"
+_PARTS = {2: "A HALF", 3: "A THIRD", 4: "A QUARTER"}
 
 
 def caveats(config: RunConfig) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ def marks_set(record: RunRecord) -> tuple[str, ...]:
     """The marks of what was asked of a run, whatever came of it."""
     length = simulated_length(record)
     found = [] if length is None else [_simulated(length, record.config)]
-    return (*found, *_emulated(record.config, record.env.get("emulation")))
+    return (*found, *_shared(record.config), *_emulated(record.config, record.env.get("emulation")))
 
 
 #: The static fraction in a mark: that which the server was passed for an emulated card.
@@ -66,7 +68,7 @@ PASSED = re.compile(r"(?<=was passed as )0\.\d{8}")
 def marks_of(config: RunConfig) -> tuple[str, ...]:
     """The same of a run that is still to come."""
     wished = _length(simulated(config))
-    return (*([] if wished is None else [_simulated(wished, config)]), *_emulated(config, None))
+    return (*([] if wished is None else [_simulated(wished, config)]), *_shared(config), *_emulated(config, None))
 
 
 def simulated_length(record: RunRecord) -> str | None:
@@ -87,6 +89,22 @@ def _simulated(length: str, config: RunConfig) -> str:
     if LENGTH in simulated(config) and not honoured(version, algorithm):
         mark += f" ({LENGTH} is set, but sglang {version} does not look at it with {algorithm})"
     return mark
+
+
+def _shared(config: RunConfig) -> tuple[str, ...]:
+    """Of ranks that share cards: they look like as many cards of their own in every other figure."""
+    try:
+        share = load_gpu(config.gpu.name)
+        whole = None if share.share_of is None else load_gpu(share.share_of)
+    except SpecbenchError:
+        return ()
+    if whole is None:
+        return ()
+    ranks, each = config.gpu.count, round(whole.total_bytes / share.total_bytes)
+    cards = f"{-(-ranks // each)} × {whole.words}"
+    mark = f"{counted(ranks, 'rank').upper()} ON {cards}, {_PARTS.get(each, f'1/{each}')} OF A CARD EACH"
+    memory = f"pools, limits and failures are those of {counted(ranks, 'card')} of {format_gib(share.total_bytes)}"
+    return (f"{mark}: {memory}; speed is that of ranks that share {cards}",)
 
 
 def _emulated(config: RunConfig, recorded: object) -> tuple[str, ...]:
