@@ -85,6 +85,8 @@ def test_the_ledger_is_the_deciding_ranks_and_others_are_told_by_what_differs(se
     for everything in (False, True):
         text = printed(seen, everything=everything)
         assert text.count("where the card's memory of") == 1
+        assert "shown: TP5; no rank has less free before loading, and the least decides the pools of all" in text
+        assert text.index("TP1 to TP4, TP6: ") < text.index("TP7: ")
         assert "TP7: communication 1.06 GiB (TP5: 1.32); left free 28.00 GiB (TP5: 27.74)" in text
         assert "TP1 to TP4, TP6: communication 1.30 GiB (TP5: 1.32); left free 27.76 GiB (TP5: 27.74)" in text
     assert "free before loading 137.97 (TP5) to 138.23 (TP7)" in " ".join(text.split())

@@ -144,6 +144,7 @@ def test_the_ledger_is_of_the_rank_that_the_finding_is_about() -> None:
     render(found, text)
     printed = text.export_text()
     assert "where the card's memory of TP1 went" in printed
+    assert "shown: TP1, whose failure is the first in the log" in printed
     assert "TP0: rest 0.21 GiB (TP1: 0.05); left free 27.37 GiB (TP1: 27.53)" in printed
     assert "## Memory of TP1, GiB" in report(found).text
     assert "of TP1" in show.ledger(opened(file)).text

@@ -135,6 +135,8 @@ def _memory(diagnosis: Diagnosis, console: Console, *, everything: bool) -> None
     ledgers = diagnosis.shown_ledgers
     if ledgers:
         console.print(ledger_text(ledgers[0], diagnosis.log, diagnosis.origin, console.width))
+        if diagnosis.why_shown:
+            console.print(Text(diagnosis.why_shown, style="dim"))
         # A ledger per rank would hide what matters: in what one of them differs.
         for sentence in (*other_ranks(ledgers), *beside(ledgers[0])):
             console.print(Text(sentence))

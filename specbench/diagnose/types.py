@@ -106,9 +106,23 @@ class Diagnosis:
     @property
     def shown_ledgers(self) -> tuple[Ledger, ...]:
         """The ledgers with that rank first whose failure ended the server; else the one that decides."""
+        return tuple(sorted(self.ledgers, key=lambda ledger: ledger.rank != self._failed_rank))
+
+    @property
+    def why_shown(self) -> str:
+        """Why the first of `shown_ledgers` is that one; "": it is the only one, or nothing chose it."""
+        ledgers = self.shown_ledgers
+        rank = ledgers[0].rank if len(ledgers) > 1 else ""
+        if rank and rank == self._failed_rank:
+            return f"shown: {rank}, whose failure is the first in the log"
+        if rank and rank == self.pools.deciding_rank:
+            return f"shown: {rank}; no rank has less free before loading, and the least decides the pools of all"
+        return ""
+
+    @property
+    def _failed_rank(self) -> str | None:
         main = self.main_finding
-        failed = self.log.failures[0].rank if self.log.failures and main and main.severity == "fatal" else None
-        return tuple(sorted(self.ledgers, key=lambda ledger: ledger.rank != failed))
+        return self.log.failures[0].rank if self.log.failures and main and main.severity == "fatal" else None
 
     @property
     def beside(self) -> tuple[Finding, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..rank_names import in_order
 from ..terms import Role
 from ..units import Quantity
 from .ledger import Entry, Ledger, Name
@@ -23,13 +24,14 @@ class Others:
 
 
 def others(ledgers: Sequence[Ledger]) -> tuple[Others, ...]:
-    """What differs by no more than the rounding of both figures is alike. () of one rank."""
+    """In the order of the ranks. What differs by no more than the rounding of both figures is alike. () of one rank."""
     if not ledgers:
         return ()
     first = by_key(ledgers[0])
     groups: dict[tuple[tuple[Key, Quantity | None], ...], list[str]] = {}
-    for ledger in ledgers[1:]:
-        groups.setdefault(tuple(_differing(first, by_key(ledger)).items()), []).append(ledger.rank)
+    of_rank = {ledger.rank: ledger for ledger in ledgers[1:]}
+    for rank in in_order(of_rank):
+        groups.setdefault(tuple(_differing(first, by_key(of_rank[rank])).items()), []).append(rank)
     return tuple(Others(ranks=tuple(ranks), differs=dict(differs)) for differs, ranks in groups.items())
 
 

@@ -33,6 +33,8 @@ def ledger(study: Seen) -> Shown:
     groups = others(ledgers)
     same = [rank for group in groups if not group.differs for rank in group.ranks]
     parts = [_table(ledgers[0], [ledgers[0].rank, *same], study)]
+    if why := study.diagnosis.why_shown:
+        parts.append(paragraph(f"{why[:1].upper()}{why[1:]}.", tone="muted"))
     if differing := [group for group in groups if group.differs]:
         parts.append(_differing(ledgers[0], same, differing))
     return joined(parts)
