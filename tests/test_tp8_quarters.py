@@ -144,6 +144,14 @@ def test_every_rank_loads_an_eighth_of_the_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOGGED)
+def test_what_each_rank_had_free_before_loading_is_what_it_logs(name: str) -> None:
+    first: dict[str, float] = {}
+    for rank, size in re.findall(r"(TP\d)\] Load weight begin\. avail mem=([\d.]+) GB", log_of(name)):
+        first.setdefault(rank, float(size))
+    assert [first[rank] for rank in RANKS] == pytest.approx([size / GIB for size in BEFORE], abs=0.01)
+
+
+@pytest.mark.parametrize("name", LOGGED)
 def test_what_communication_takes_differs_by_halves_of_a_chain(name: str) -> None:
     """24 channels, of which each half has its own chain through the ranks: two ranks are first in one half and two are
     last in it. A rank that is first sends nothing back (24 / 2 × 2 MiB less), one that is last receives nothing (24 / 2

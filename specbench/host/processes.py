@@ -97,11 +97,10 @@ def sweep(mark: str, session: int, known: dict[int, Process], timeout_s: float) 
 def exists(pid: int) -> bool:
     """Whether there is such a process here, living or not yet collected; of whichever user."""
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):  # somebody else's
+            os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):  # the latter: no pid at all
         return False
-    except PermissionError:
-        return True
     return True
 
 
