@@ -23,7 +23,7 @@ from specbench.planning.search import plan
 from specbench.planning.types import Answer, Size
 from specbench.planning.wished import asking, one_request, with_wishes
 from specbench.planning.wishes import Wishes, of_mapping, parse
-from specbench.planning.words import cautions, headline, needs
+from specbench.planning.words import also_asked, cautions, cheaper, headline, needs, of_size
 from specbench.units import GIB
 
 #: Qwen3.6-27B on one rank: 48 × (3,145,728 + 61,440) B a slot; a token of target and draft 21/16 of 65,536 B.
@@ -489,3 +489,36 @@ def test_the_largest_number_that_works(works_up_to, most, at_least, expected):
     assert largest(works, most, at_least) == expected
     assert len(asked) <= 26  # twice the 12 halvings of 4096, and the two to begin with
     assert max(asked) <= most
+
+
+def test_a_cheaper_plan_that_is_only_likely_is_told_beside_the_sure_one() -> None:
+    """Eight RTX 4090 for 16 requests of 32,768 tokens with NEXTN: sure by rounding the state, likely without."""
+    config = load_run("params/story/tp8-8.yaml").replace(
+        {
+            "engine.version": "0.5.23",
+            "gpu.name": "rtx-4090",
+            "speculative": {"algorithm": "NEXTN"},
+            "memory": {},
+        }
+    )
+    found = plan(config, {"running_requests": 16, "context": 32_768}, sizes=(8,))
+    best, first = found.best, found.sizes[0].plans[0]
+    assert best is not None and (best.certainty, first.certainty) == ("sure", "likely")
+    assert "mamba_ssm_dtype bfloat16" in headline(found)[1]
+    assert cheaper(found) == (
+        "cheaper, but only likely: max_running_requests 16, mem_fraction_static 0.82, max_mamba_cache_size 80; "
+        "costs: slack, KV tokens"
+    )
+    assert also_asked(found) == "beside the flags that are listed each needs --max-running-requests 16, as asked"
+
+
+def test_a_plan_that_is_the_first_has_no_cheaper_one() -> None:
+    assert cheaper(answer("story/tp1-8", "running_requests=8", sizes=(1,))) is None
+    assert also_asked(answer("story/tp1-8", "running_requests=8", sizes=(1,))) == ""  # 8 are asked there already
+
+
+def test_where_the_most_is_wished_and_nothing_fits_no_candidates_are_counted() -> None:
+    config = load_run("params/story/tp1-8.yaml").replace({"gpu.name": "rtx-4090"})
+    found = plan(config, {"context": 32_768}, sizes=(1,))
+    (told,) = of_size(found, found.sizes[0])
+    assert told.startswith("not one such request runs with the settings as they are, nor with state slots given")

@@ -14,11 +14,13 @@ from ..planning.commands import difference, shell_line
 from ..planning.types import LEVELS, Answer, Plan, Size
 from ..planning.words import (
     CERTAIN_OF,
+    also_asked,
     at_most,
     bases,
     cards,
     cautions,
     certainty,
+    cheaper,
     flags,
     headline,
     needs,
@@ -32,6 +34,7 @@ from ..planning.words import (
 from ..units import counted, format_gib
 
 _WIDE = 76  # columns of a terminal
+_LONGEST = len("--speculative-num-draft-tokens")  # flags and their values are words of the table: none is broken
 _SHOWN_PLANS = 5
 _LEVELS = ("asked", "slots", "fraction")
 _ONLY_ASKED = "only the asked number"
@@ -53,7 +56,7 @@ def render(answer: Answer, console: Console) -> None:
     levels = "; ".join(f"[bold]{name}[/]: {LEVELS[name]}" for name in _LEVELS)
     more = " * more cards than there are." if any(size.gpus > answer.gpus for size in answer.sizes) else ""
     console.print(f"most: requests at once (in brackets: surely). {levels}.{more}", highlight=False)
-    for text in filter(None, (CERTAIN_OF, bases(answer))):
+    for text in filter(None, (also_asked(answer), CERTAIN_OF, bases(answer))):
         console.print(f"{escape(text)}.", highlight=False)
     for size in answer.sizes:
         _size(answer, size, console)
@@ -66,6 +69,8 @@ def _best(answer: Answer, best: Plan, console: Console) -> None:
     console.print(Text(f"{certainty(best)}.", style=style), highlight=False)
     console.print(Text(f"predicted: {reached(best.budget)}.", style=style), highlight=False)
     console.print(f"predicted from {escape(rests_on(best))}.", highlight=False)
+    if (other := cheaper(answer)) is not None:
+        console.print(f"{escape(other)}.", highlight=False)
     if best.costs:
         console.print(f"against the settings as they are: {escape('; '.join(best.costs))}.", highlight=False)
     for warning in cautions(best):
@@ -84,7 +89,7 @@ def _best(answer: Answer, best: Plan, console: Console) -> None:
 def _sizes(answer: Answer, width: int) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column("ranks", style="bold", no_wrap=True)
-    table.add_column("cheapest that reaches it", overflow="fold", min_width=24 if width >= _WIDE else 9)
+    table.add_column("cheapest that reaches it", overflow="fold", min_width=_LONGEST if width >= _WIDE else 9)
     table.add_column("", no_wrap=True)
     table.add_column(f"most: {' / '.join(_LEVELS)}", min_width=17 if width >= 56 else 9)  # wraps between figures
     for size in answer.sizes:

@@ -62,6 +62,29 @@ def _beside(budget: MemoryBudget) -> str:
     return "estimated: less than graphs and a full prefill likely take"
 
 
+def cheaper(answer: Answer) -> str | None:
+    """What comes before the plan to take, which is sure, and is only likely: 'cheaper, but only likely: set …; costs:
+    slack'. None: that plan is the first."""
+    best = answer.best
+    first = next((plan for size in answer.owned for plan in size.plans), None)
+    if best is None or first is None or first is best:
+        return None
+    lead = "cheaper" if first.tp_size == best.tp_size else f"on TP{first.tp_size}"
+    return f"{lead}, but only likely: {setting(first.changes)}; costs: {prices(first)}"
+
+
+def also_asked(answer: Answer) -> str:
+    """That the flags of the wish itself, which `flags(plan, whole=False)` leaves out, belong to each plan that is
+    listed; "": there are none, or they are shown (where the most is wished)."""
+    plan = answer.best or answer.beyond or next((plan for size in answer.sizes for plan in size.plans), None)
+    if plan is None or answer.wishes.running_requests is None:
+        return ""
+    version = facts_version(plan.config.engine)
+    asked = (change for change in plan.changes if change.kind in ASKED)
+    words = " ".join(filter(None, (flags_for(change.set, version) for change in asked)))
+    return f"beside the flags that are listed each needs {words}, as asked" if words else ""
+
+
 def rests_on(plan: Plan) -> str:
     """'the configuration alone; free memory inferred, not measured on 4 × RTX PRO 6000; mem_fraction_static 0.75
     (given)'."""
@@ -235,6 +258,12 @@ def of_size(answer: Answer, size: Size) -> Iterator[str]:
         yield f"not possible: {size.impossible}."
         return
     if size.plans:
+        return
+    if not size.grid:  # the most was wished: no grid is gone through for it
+        yield (
+            "not one such request runs with the settings as they are, nor with state slots given exactly, nor with "
+            "another static fraction; more is searched for a number that is wished: --want running_requests=1."
+        )
         return
     refused = f", and {counted(size.refused, 'further combination')} refused by the engine's arguments"
     yield (

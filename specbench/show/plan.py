@@ -10,11 +10,13 @@ from ..planning.types import LEVELS, Answer, Plan, Size
 from ..planning.words import (
     CERTAIN,
     CERTAIN_OF,
+    also_asked,
     at_most,
     bases,
     cards,
     cautions,
     certainty,
+    cheaper,
     flags,
     headline,
     needs,
@@ -42,6 +44,8 @@ def plan_answer(answer: Answer) -> Shown:
     lines = []
     if best is not None:
         lines += [f"{certainty(best)}.", f"Predicted: {reached(best.budget)}."]
+        if (other := cheaper(answer)) is not None:
+            lines.append(f"{other[:1].upper()}{other[1:]}.")
         lines += [f"Against the settings as they are: {'; '.join(best.costs)}."] if best.costs else []
     lines.append(f"Needed: {needs(answer)}.")
     given = answer.given
@@ -124,7 +128,7 @@ def plan_sizes(answer: Answer) -> Shown:
         )
     names = ["ranks", "cheapest that reaches it", "", "KV tokens", *(f"most, {level}" for level in _LEVELS)]
     levels = "; ".join(f"{name}: {LEVELS[name]}" for name in _LEVELS)
-    notes = [f"Most: requests at once. {levels}", CERTAIN_OF, bases(answer)]
+    notes = [f"Most: requests at once. {levels}", also_asked(answer), CERTAIN_OF, bases(answer)]
     return joined([table(names, rows), *(paragraph(f"{note}.", tone="muted") for note in notes if note)])
 
 
