@@ -119,9 +119,8 @@ def _extra_buffer(config: RunConfig, version: str, architecture: str) -> Iterato
     asked = memory.mamba_radix_cache_strategy
     if asked not in ("extra_buffer", "extra_buffer_lazy"):
         return
-    if memory.disable_radix_cache and at_least(
-        version, "0.5.10"
-    ):  # 0.5.8 and 0.5.9 assert it without a prefix cache, too
+    # 0.5.8 and 0.5.9 assert it without a prefix cache, too
+    if memory.disable_radix_cache and at_least(version, "0.5.10"):
         return
     if families.takes_extra_buffers(architecture, version):
         return

@@ -140,12 +140,12 @@ def _lazy(config: RunConfig, version: str, rule: Rule) -> Iterator[Refusal]:
     needs_overlap = (
         "AssertionError: Lazy extra buffer requires overlap schedule (--disable-overlap-schedule is incompatible)"
     )
-    drafts = config.speculative.num_draft_tokens is not None
-    if speculative.canonical(config.speculative.algorithm) == "DFLASH" and at_least(version, "0.5.17"):
-        drafts = not at_least(version, "0.5.18")
-    elif at_least(version, "0.5.17"):
-        drafts = False
-    if drafts:
+    if at_least(version, "0.5.17"):
+        is_dflash = speculative.canonical(config.speculative.algorithm) == "DFLASH"
+        refuses = is_dflash and not at_least(version, "0.5.18")
+    else:
+        refuses = config.speculative.num_draft_tokens is not None
+    if refuses:
         yield Refusal(
             key="memory.mamba_radix_cache_strategy",
             value="extra_buffer_lazy",
