@@ -3,9 +3,9 @@
 In: a release, its arguments as it printed them, and its running-request slots. Out: the least number of free slots;
 None: one is enough. The non-obvious thing: DFLASH and DSPARK wait without being asked to.
 
-Source: sglang/srt/managers/min_free_slots_delayer.py, scheduler.py and speculative/spec_info.py of 0.5.15 to 0.5.18,
-0.5.20, 0.5.22 and 0.5.23. 0.5.12 and 0.5.13 have nothing like it. 0.5.14 (DFLASH only) waits by the same formula; it is
-left out because it has no flag.
+Source: sglang/srt/managers/min_free_slots_delayer.py, scheduler.py and speculative/spec_info.py of 0.5.15 to
+0.5.23. 0.5.12 and 0.5.13 have nothing like it. 0.5.14 waits by the same formula, with DFLASH alone, and is steered by a
+variable that no log tells (SGLANG_DFLASH_PREFILL_REFILL_TARGET, speculative/dflash_utils.py): it is not predicted.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..form import Form
 
-_LABELLED = ("KV Cache is allocated", "Full KV Cache", "SWA KV Cache", "MiniMax MSA")
+LABELLED = ("KV Cache is allocated", "Full KV Cache", "SWA KV Cache", "MiniMax MSA")
 _CAPPED = (
     "max_running_requests is capped to {resolved:int} by the mamba state cache "
     "(max_mamba_cache_size={state_slots:int}, {slots_per_request:int} state slots per request)"
@@ -15,12 +15,12 @@ FORMS: dict[str, Form] = {
         "kv_pool",
         "[[{label:text} ]]KV Cache is allocated. dtype: {dtype:word}, #tokens: {tokens:int}, "
         "K size: {k:gib} GB, V size: {v:gib} GB",
-        _LABELLED,
+        LABELLED,
     ),
     "kv_pool_mla": Form(
         "kv_pool",
         "[[{label:text} ]]KV Cache is allocated. dtype: {dtype:word}, #tokens: {tokens:int}, KV size: {kv:gib} GB",
-        _LABELLED,
+        LABELLED,
     ),
     "post_capture_sized": Form(
         "kv_pool_final",

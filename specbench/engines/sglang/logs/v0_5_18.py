@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from ..form import Form
-
-_LABELLED = ("KV Cache is allocated", "Full KV Cache", "SWA KV Cache", "MiniMax MSA")
+from .v0_5_17 import LABELLED
 
 FORMS: dict[str, Form] = {
     "kv_upper_bound": Form(
         "notice:kv_upper_bound",
         "[[{label:text} ]]KV Cache VA upper bound. dtype: {dtype:word}, #tokens: {tokens:int}, "
         "[[K size: {k:gib} GB, V size: {v:gib} GB]][[KV size: {kv:gib} GB]]",
-        ("KV Cache VA", *_LABELLED[1:]),
+        ("KV Cache VA", *LABELLED[1:]),
     ),
     "weights_committed": Form(
         "notice:weights_committed",
