@@ -16,6 +16,7 @@ from specbench.budget.predict import predict
 from specbench.gpus import load_gpu
 from specbench.judging.judge import budgets
 from specbench.judging.reconcile import reconcile
+from specbench.params import load_campaign
 from specbench.records.caveats import marks, marks_of
 from specbench.show.campaign import short_marks
 from specbench.terms import Limit
@@ -317,3 +318,14 @@ def test_its_note_of_memory_in_use_says_eight_gpus_at_once() -> None:
         r"held by pid \d+ \(nvidia-cuda-mps-server\) 66 MiB",
         note,
     )
+
+
+def test_the_campaign_sets_what_was_set_and_its_readme_the_rest() -> None:
+    """Every variable of the recorded engines but those that only say where its source lay."""
+    told = (ROOT / "live" / "quarters" / "README.md").read_text(encoding="utf-8")
+    for run in load_campaign(ROOT / "live" / "quarters" / "quarters.yaml").runs:
+        recorded = STARTS.opened(run.name).config.engine.env
+        assert recorded.items() >= run.engine.env.items(), run.name
+        beside = recorded.keys() - run.engine.env.keys()
+        assert beside == {"RANKS_SHARE_GPUS", "LD_PRELOAD", "NCCL_MULTI_RANK_GPU_ENABLE", "PYTHONPATH"}
+        assert all(f"      {name}: " in told for name in beside)
