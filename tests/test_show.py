@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from specbench.records.caveats import RANDOM_WEIGHTS
 from specbench.records.provenance import provenance
 from specbench.records.record import RunRecord
 from specbench.records.types import CacheState
+from specbench.show.campaign import missing_notice
 from specbench.show.figures import amount_cell, change_text, interval_cell, logged_cell, remedy_cell, setting_text
 from specbench.show.findings import clipped
 from specbench.show.run import served_cell
@@ -27,6 +29,7 @@ from specbench.show.story import warnings
 from specbench.studies.opened import opened
 from specbench.studies.study import collect, study
 from specbench.units import GIB, MIB, Interval, Quantity, format_gib
+from specbench.whatif import panel
 
 ROOT = Path(__file__).parent.parent
 RECORDS = Path(__file__).parent / "records"
@@ -383,6 +386,57 @@ def test_an_old_figure_of_the_cache_does_not_deny_its_flush() -> None:
 def test_failed_requests_are_quoted() -> None:
     text = str(show.latency(study(RECORDS / "nextn_r4_full")))
     assert "stream ended without a token" in text
+
+
+_KEY, _PASSWORD, _HOME = "hf_ABCDEFGHIJKLMNOPQRSTUV", "hunter2secret", "/home/alice"
+
+
+@pytest.mark.parametrize(
+    ("model", "algorithm", "error"),
+    [
+        ("qwen36-27b", "DFLASH", f"401 for {_KEY} at https://bob:{_PASSWORD}@hub/x, cached in {_HOME}/.cache"),
+        (f"{_HOME}/{_KEY}/qwen36-27b", "DFLASH", "x"),
+        (f"https://bob:{_PASSWORD}@hub/unknown", "DFLASH", "x"),
+        ("qwen36-27b", _KEY, "x"),
+    ],
+)
+def test_no_sentence_of_a_page_holds_a_secret_of_the_log(
+    tmp_path: Path, model: str, algorithm: str, error: str
+) -> None:
+    """Neither the reason, nor where figures come from, nor notes, questions and why there is no what-if."""
+    stamp = "[2026-05-20 10:11:12 TP0]"
+    file = tmp_path / "server.log"
+    file.write_text(
+        f"{stamp} server_args=ServerArgs(model_path='{model}', max_running_requests=8, mem_fraction_static=0.8, "
+        f"speculative_algorithm='{algorithm}', kv_cache_dtype='{algorithm}')\n"
+        f"{stamp} Load weight begin. avail mem=94.00 GB\n"
+        f"{stamp} KV Cache is allocated. #tokens: 87061, K size: 2.66 GB, V size: 2.66 GB\n"
+        f"{stamp} Scheduler hit an exception: Traceback (most recent call last):\n"
+        f'  File "/sglang/srt/x.py", line 1, in run\nRuntimeError: {error}\n',
+        "utf-8",
+    )
+    seen = opened(file)
+    shown = [show.overview(seen), show.findings(seen), show.to_send(seen), panel(seen).static(picture=False)]
+    text = "".join(one.html + one.text for one in shown)
+    assert "RuntimeError" in text
+    assert not [secret for secret in (_KEY, _PASSWORD, _HOME) if secret in text]
+
+
+def test_no_reason_of_a_record_holds_a_secret(tmp_path: Path) -> None:
+    for name in ("life", "life.2"):
+        shutil.copytree(RECORDS / "nextn_r4_full", tmp_path / name / "record")
+        status = tmp_path / name / "record" / "status.json"
+        told = json.loads(status.read_text("utf-8"))
+        told["reason"] = f"ended while serving: 401 for {_KEY}"
+        status.write_text(json.dumps(told), "utf-8")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "error.txt").write_text(f"RecordError: 401 for {_KEY}", "utf-8")
+    found = collect(tmp_path)
+    shown = [show.course(found.studies[0].record), show.runs_table(found), show.opening(found)]
+    shown.append(missing_notice(f"401 for {_KEY}"))
+    for one in shown:
+        assert _KEY not in one.html + one.text
+        assert "[removed by specbench]" in one.text or one is shown[2]
 
 
 def test_the_end_of_the_log_has_line_numbers() -> None:

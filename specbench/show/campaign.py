@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from ..diagnose.outgoing import safe
 from ..errors import RecordError
 from ..reading.latency import load_name
 from ..reading.outcome import outcome_of, tally
@@ -114,7 +115,7 @@ def short_marks(study: Study) -> list[str]:
 
 def _missing_row(missing: Missing, linked: bool) -> list[Value]:
     blank = Cell(text="", plain="", number=True)
-    why = Cell(text=first_sentence(missing.error), tone="bad", wide=True, title=missing.error)
+    why = Cell(text=first_sentence(safe(missing.error)), tone="bad", wide=True, title=safe(missing.error))
     return [_name(missing.name, linked), *([blank] * 3), outcome_cell("no_record"), why, *([blank] * 5)]
 
 
@@ -144,7 +145,7 @@ def _earlier_row(root: Path, name: str) -> list[Value]:
     else:
         sent, answered = tally(record.requests())
         ended = outcome_cell(outcome_of(record.status.status, asked=None, resolved=None, sent=sent, answered=answered))
-        why = first_sentence(record.status.reason)
+        why = first_sentence(safe(record.status.reason))
     page = f"{name}/index.html" if folder is not None and (folder / "index.html").is_file() else None
     cell = Cell(text=f"earlier attempt: {name}", href=page, tone="muted")
     return [cell, *([blank] * 3), ended, Cell(text=why, tone="muted", wide=True), *([blank] * 5)]
@@ -185,6 +186,7 @@ def _decimal(value: float | None, scale: float, digits: int, load: str) -> Cell:
 
 def missing_notice(error: str) -> Shown:
     """The verdict box of a run that left no record."""
+    error = safe(error)
     html = (
         '<div class="verdict crashed"><p class="word">No record</p><p class="sentence">The run did not finish.</p>'
         f'<p class="reason">{escape(error)}</p></div>'

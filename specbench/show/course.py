@@ -6,6 +6,7 @@ requests that the workload sends once the server is ready.
 
 from __future__ import annotations
 
+from ..diagnose.outgoing import safe
 from ..records.record import RunRecord
 from ..records.types import CacheState
 from .gpu_use import gpu_use, still_held
@@ -25,7 +26,7 @@ def course(record: RunRecord) -> Shown:
         rows.append(_row(record, phase, seconds, sent.get(phase)))
         if phase == "start":
             rows += [_part(stage, part_s) for stage, part_s in record.status.stages.items()]
-    ended = joined([still_held(record), paragraph(f"How it ended: {record.status.reason}."), gpu_use(record)])
+    ended = joined([still_held(record), paragraph(f"How it ended: {safe(record.status.reason)}."), gpu_use(record)])
     if not rows:
         return ended
     replay = record.replayed

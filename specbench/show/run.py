@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from html import escape
 
+from ..diagnose.outgoing import safe
 from ..reading.outcome import in_words, some_answered
 from ..records.caveats import caveats
 from ..studies.seen import Seen
@@ -24,7 +25,7 @@ from .sides import measured_words
 def headline(study: Seen) -> Shown:
     """What happened, in one sentence and with the reason, and where the figures come from."""
     word, sentence = in_words(study.outcome).capitalize(), _sentence(study)
-    reason, source = _reason(study), " · ".join(study.provenance)
+    reason, source = safe(_reason(study)), safe(" · ".join(study.provenance))
     html = (
         f'<div class="verdict {escape(study.outcome)}">'
         f'<p class="word">{escape(word)} · {escape(study.origin)}</p>'
@@ -33,14 +34,14 @@ def headline(study: Seen) -> Shown:
         + f'<p class="provenance">{escape(source)}</p></div>'
     )
     box = Shown(html, "\n".join(part for part in (f"{word}: {sentence}", reason, source) if part))
-    return joined([*map(banner, study.diagnosis.marks), box])
+    return joined([*(banner(safe(mark)) for mark in study.diagnosis.marks), box])
 
 
 def notes(study: Seen) -> Shown:
     """What a reader of the figures must know: first, set apart, what limits their worth."""
     warned = () if study.config is None else caveats(study.config)
     said = [note.rstrip(".") for note in (*study.notes, *study.diagnosis.assumptions)]
-    lines = [line for line in dict.fromkeys(said) if line not in (*warned, *study.diagnosis.marks)]
+    lines = [safe(line) for line in dict.fromkeys(said) if line not in (*warned, *study.diagnosis.marks)]
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     listed = Shown(f'<ul class="notes">{items}</ul>' if items else "", "\n".join(f"- {line}" for line in lines))
     warnings = [banner(f"{caveat[:1].upper()}{caveat[1:]}.") for caveat in warned]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..diagnose.maintainer import report
+from ..diagnose.outgoing import safe
 from ..studies.seen import Seen
 from .shown import Cell, Shown, Value, code_lines, joined, paragraph, table
 
@@ -13,7 +14,8 @@ def questions(study: Seen) -> Shown:
     if not asked:
         return Shown("", "")
     rows: list[list[Value]] = [
-        [one.missing, Cell(text=one.why, wide=True), Cell(text=one.answer, code=True)] for one in asked
+        [safe(one.missing), Cell(text=safe(one.why), wide=True), Cell(text=safe(one.answer), code=True)]
+        for one in asked
     ]
     return table(["not in the log", "what is not known without it", "tell it by"], rows)
 

@@ -172,7 +172,7 @@ def _study_item(study: Study, collection: Collection, linked: bool) -> Shown:
 
 
 def _missing_item(missing: Missing, linked: bool) -> Shown:
-    return _item(missing.name, "no_record", "", first_sentence(missing.error), [], linked)
+    return _item(missing.name, "no_record", "", first_sentence(safe(missing.error)), [], linked)
 
 
 def _item(name: str, outcome: Outcome, figures: str, cause: str, lines: Sequence[Shown], linked: bool) -> Shown:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..diagnose.outgoing import safe
 from ..errors import ConfigError
 from ..show.shown import Shown, joined, paragraph
 from ..studies.opened import LogStudy
@@ -70,10 +71,10 @@ class Panel:
     def static(self, *, picture: bool = True) -> Shown:
         """The state as it is, with the first remedy as the change where there is one."""
         if self.what is None:
-            return paragraph(f"No what-if: {self._why}", tone="warn")
+            return paragraph(f"No what-if: {safe(self._why)}", tone="warn")
         before = self.what.with_({})
         if before.budget is None:
-            return paragraph(f"No what-if: {before.reason}", tone="warn")
+            return paragraph(f"No what-if: {safe(before.reason)}", tone="warn")
         after = self._example() or before
         example = paragraph("One change as an example: the first remedy from above. In JupyterLab it can be moved.")
         parts = [*([example] if after.changes else []), headline(self.what, before, after)]
