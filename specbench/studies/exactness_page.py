@@ -18,8 +18,9 @@ from .exactness import compared
 
 _HEAD = """# How exact is it
 
-Predictions against what {starts} starts logged: {recordings} recordings (`tests/records`: H200s, SGLang 0.5.12 and
-0.5.16), {measured} measured starts (`tests/starts.yaml`: other models and settings on H200s) and {cases} public cases
+Predictions against what {starts} starts logged: {recordings} recordings (`tests/records`: H200s, of which the
+ranks of `tp8-quarters_*` have a quarter each; SGLang 0.5.12 and 0.5.16),
+{measured} measured starts (`tests/starts.yaml`: other models and settings on H200s) and {cases} public cases
 (`tests/cases.yaml`: other models, cards and versions, from logs of others).
 Made by `make docs`; a test asserts that it is up to date.
 
