@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -195,7 +196,7 @@ def test_what_a_killed_run_left_is_named_and_cleaned_on_request(
     monkeypatch.setattr("specbench.lifecycle.leftovers.left_over", dict)
     folder = tmp_path / "sb-0123abcd"
     folder.mkdir()
-    (folder / ".specbench-mark").write_text("a-mark")
+    (folder / ".specbench-mark").write_text(f"a-mark\n{os.uname().nodename}\n")
 
     def told(*arguments: str) -> list[str]:
         done = CliRunner().invoke(app, ["doctor", "--json", *arguments])

@@ -66,6 +66,14 @@ def test_a_pid_that_is_gone_here_but_whose_lock_is_held_is_let_alone(temporary: 
     assert not folder.exists()
 
 
+def test_where_there_are_no_locks_none_is_removed(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pid may be one of another host, which has this directory, too."""
+    (temporary / "specbench-4194304-x").mkdir()
+    monkeypatch.setattr("specbench.workbook.scratch.is_held", lambda _: None)
+    sweep(temporary)
+    assert (temporary / "specbench-4194304-x").is_dir()
+
+
 def test_a_link_of_such_a_name_is_not_followed(temporary: Path) -> None:
     (temporary / "mine").mkdir()
     (temporary / "specbench-4194304-x").symlink_to("mine")

@@ -95,7 +95,9 @@ def test_another_object_of_the_same_name_stays(folder: Path, watched: Watched) -
     assert (folder / "psm_1").exists()
 
 
-@pytest.mark.parametrize("note", ["", "{", "[1]", "null", '{"sem.mp-earlier": "x", "../x": 1}', '{"a": []}'])
+@pytest.mark.parametrize(
+    "note", ["", "{", "[1]", "null", "[" * 100_000, '{"sem.mp-earlier": "x", "../x": 1}', '{"a": []}']
+)
 def test_a_damaged_note_removes_nothing(folder: Path, note: str) -> None:
     (folder / "sem.mp-earlier").touch()
     remove(note)

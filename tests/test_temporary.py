@@ -18,7 +18,7 @@ from specbench.host.processes import MARK
 from specbench.lifecycle import temporary
 from specbench.lifecycle.server import remains
 from specbench.lifecycle.supervisor import _emptied
-from specbench.lifecycle.temporary import in_words, left_over, made, of_an_engine, remove, sweep
+from specbench.lifecycle.temporary import in_words, left_over, made, of_an_engine, remove, remove_unused, sweep
 
 _SHARED = ("TORCHINDUCTOR_CACHE_DIR", "CUTE_DSL_CACHE_DIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "RAY_TMPDIR")
 
@@ -139,8 +139,12 @@ def test_it_stays_while_a_process_of_its_server_cannot_be_ended(usual: Path, mon
         f"{folder}: the next start removes it, once processes [{os.getpid()}] have ended"
     )
     assert left_over() == ()
+    remove_unused(folder)
+    assert folder.exists()
     marked.clear()
     assert left_over() == (folder,)
+    remove_unused(folder)
+    assert not folder.exists()
 
 
 def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +174,7 @@ def test_only_a_folder_whose_owner_is_gone_is_left_over(usual: Path) -> None:
     folder.mkdir()
     (folder / "tmpabc").touch()
     assert left_over() == ()  # no mark in it: whose it is nobody knows
-    (folder / ".specbench-mark").write_text("a-mark")
+    (folder / ".specbench-mark").write_text(f"a-mark\n{os.uname().nodename}\n")
     with subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"],
         env={**os.environ, MARK: "a-mark"},
@@ -180,6 +184,10 @@ def test_only_a_folder_whose_owner_is_gone_is_left_over(usual: Path) -> None:
         assert process.stdout
         process.stdout.readline()
         assert left_over() == ()  # a process of its server lives
+    for other in ("", "a-mark", "a-mark\nanother-host", "\xff\nx", f"\n{os.uname().nodename}"):
+        (usual / "sb-0123abcf").mkdir(exist_ok=True)
+        (usual / "sb-0123abcf" / ".specbench-mark").write_text(other, "latin-1")
+        assert usual / "sb-0123abcf" not in left_over()  # of another host, or not written whole
     (usual / "sb-0123abce").symlink_to(folder)
     assert left_over() == (folder,)
     assert in_words(left_over()) == (
@@ -199,7 +207,7 @@ def test_many_folders_in_one_sentence() -> None:
 def test_where_there_are_no_locks_nothing_is_taken_for_left_over(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = usual / "sb-0123abcd"
     folder.mkdir()
-    (folder / ".specbench-mark").write_text("a-mark")
+    (folder / ".specbench-mark").write_text(f"a-mark\n{os.uname().nodename}\n")
     monkeypatch.setattr(temporary, "is_held", lambda folder: None)
     sweep()
     assert folder.is_dir()

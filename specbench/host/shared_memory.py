@@ -95,7 +95,7 @@ def there() -> Objects:
 def remove(noted: str) -> None:
     """Removes what is `noted`, still the same, and mapped by no process that can be seen. A damaged note: nothing."""
     told: Any = None
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         told = json.loads(noted)
     if not isinstance(told, dict):
         return

@@ -173,7 +173,7 @@ class Server:
             self.notes.append(f"the supervisor was killed; processes that it left and that were ended: {ended}")
             self.gpu_memory = "not checked: the supervisor was killed"
         if self._own_folder.folder is not None and not self._reported:
-            temporary.remove(self._own_folder.folder)
+            temporary.remove_unused(self._own_folder.folder)
         self._supervisor.stdout.close()
 
     def ending(self, timeout_s: float, *, exit_code_known: bool = True) -> Ending:

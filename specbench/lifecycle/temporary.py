@@ -5,7 +5,8 @@ by which the engine uses it. SGLang leaves the files and sockets that it names b
 after a normal end, too. The non-obvious things: a socket's path must be short, and compiled kernels that would lie in
 the temporary directory are to outlive the engine, so their caches stay where they would have been.
 
-Who owns a folder is told by the lock on it, which its supervisor holds, and by the processes whose mark is in it.
+Who owns a folder is told by the lock on it, which its supervisor holds, and by the processes whose mark is in it. On
+another host neither can be seen, where several share the temporary directory and each has locks of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..records.folder_lock import folders_of_this_user, hold, is_held
 #: By which Python finds its temporary directory, in its order (tempfile.py); compilers look at the first alone.
 _NAMING = ("TMPDIR", "TEMP", "TMP")
 _NAME = re.compile(r"sb-[0-9a-f]{8}")
-_MARK_FILE = ".specbench-mark"  # with the mark that the processes of its server carry; without it a folder is not ours
+_MARK_FILE = ".specbench-mark"  # the mark that the processes of its server carry, and their host; none: not ours
 _SHARED_FILE = ".specbench-shared-memory"  # what they have in shared memory, as `shared_memory` notes it
 #: The longest path of a socket: sun_path of Linux has 108 bytes, the last of them zero.
 _SOCKET_BYTES = 107
@@ -112,7 +113,7 @@ def made(folder: str | None, mark: str) -> Iterator[None]:
     path.mkdir(mode=0o700)
     lock = hold(path)
     try:
-        (path / _MARK_FILE).write_text(mark, "ascii")
+        (path / _MARK_FILE).write_text(f"{mark}\n{os.uname().nodename}\n", "utf-8")
         yield
     finally:
         if not _used(mark):
@@ -144,6 +145,13 @@ def remove(folder: Path) -> str | None:
     return f"{folder}: {why[0] if why else 'it came back'}"
 
 
+def remove_unused(folder: Path) -> None:
+    """Removes that of a server whose supervisor was killed; while a process of it goes on, the next start is to."""
+    mark, _ = _marked(folder)
+    if not (mark and _used(mark)):
+        remove(folder)
+
+
 def left_over() -> tuple[Path, ...]:
     """Folders of servers whose supervisor and processes are gone, in the places where this user's would be."""
     return tuple(folder for root in _roots() for folder, _ in folders_of_this_user(root, _NAME) if _is_left(folder))
@@ -171,14 +179,19 @@ def _roots() -> Iterator[Path]:
 
 
 def _is_left(folder: Path) -> bool:
-    """Where there are no locks, or no processes to be seen, nobody can say: it is let alone."""
+    """Where there are no locks, or no processes to be seen, or on another host, nobody can say: it is let alone."""
     if is_held(folder) is not False:
         return False
-    try:
-        mark = (folder / _MARK_FILE).read_text("ascii").strip()
-    except (OSError, ValueError):
-        return False
-    return bool(mark and processes.table()) and not _used(mark)
+    mark, host = _marked(folder)
+    return bool(mark and processes.table()) and host == os.uname().nodename and not _used(mark)
+
+
+def _marked(folder: Path) -> tuple[str, str]:
+    """The mark of its server and the host; empty: not written, or not whole."""
+    with suppress(OSError, ValueError):
+        mark, host = (folder / _MARK_FILE).read_text("utf-8").splitlines()
+        return mark, host
+    return "", ""
 
 
 def _used(mark: str) -> bool:

@@ -1,8 +1,9 @@
 """Folders for what lives as long as a process: sockets and settings of kernels. None of them stays.
 
 A process that is killed cannot remove its own; so its pid is in the name, and whoever makes the next one removes those
-whose process is gone. A pid alone does not tell, where containers share the directory: the process also holds a lock.
-They lie in the temporary directory, since a socket's path must be short.
+whose process is gone. A pid alone does not tell, where containers or hosts share the directory: the process also holds
+a lock, and where there are no locks none is removed. They lie in the temporary directory, since a socket's path must be
+short.
 """
 
 from __future__ import annotations
@@ -41,5 +42,5 @@ def sweep(root: Path) -> None:
 
 
 def _is_left(folder: Path, pid: int) -> bool:
-    # Before the lock is taken, and without locks, the pid has to do.
-    return not is_held(folder) and not processes.exists(pid)
+    # Before the lock is taken the pid has to do. Without locks nobody can say: it may be one of another host.
+    return is_held(folder) is False and not processes.exists(pid)
