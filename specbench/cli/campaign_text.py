@@ -75,7 +75,7 @@ class Screen:
                 self.console.print(escape(_line(self.campaign, event)), highlight=False, soft_wrap=True)
             elif event.run is None and not self.said:  # they take as long as the replays: else it seems to hang
                 self.said = True
-                what = f"{self.campaign} {event.done}/{event.total}: {event.phase} begin"
+                what = f"{self.campaign} {event.done}/{event.total}: {event.total - event.done} {event.phase} begin"
                 self.console.print(escape(what), highlight=False, soft_wrap=True)
             return
         main = self._task(None, event.total)
