@@ -23,7 +23,7 @@ from specbench.planning.search import plan
 from specbench.planning.types import Answer, Size
 from specbench.planning.wished import asking, one_request, with_wishes
 from specbench.planning.wishes import Wishes, of_mapping, parse
-from specbench.planning.words import also_asked, cautions, cheaper, headline, needs, of_size
+from specbench.planning.words import also_asked, bases, cautions, cheaper, headline, needs, of_size, rests_on
 from specbench.units import GIB
 
 #: Qwen3.6-27B on one rank: 48 × (3,145,728 + 61,440) B a slot; a token of target and draft 21/16 of 65,536 B.
@@ -522,3 +522,16 @@ def test_where_the_most_is_wished_and_nothing_fits_no_candidates_are_counted() -
     found = plan(config, {"context": 32_768}, sizes=(1,))
     (told,) = of_size(found, found.sizes[0])
     assert told.startswith("not one such request runs with the settings as they are, nor with state slots given")
+
+
+def test_a_default_fraction_that_follows_the_plan_says_so() -> None:
+    """SGLang computes it from the requests as well: 0.76848 for 16 on four H100s, 0.7574 for as many as it takes."""
+    config = load_run("params/story/tp4-8.yaml").replace(
+        {"engine.version": "0.5.23", "gpu.name": "h100", "memory": {}, "speculative.num_draft_tokens": None}
+    )
+    found = plan(config, {"running_requests": 16, "context": 32_768}, sizes=(4,))
+    assert found.best is not None
+    assert rests_on(found.best).endswith(
+        "mem_fraction_static 0.76848 (default of sglang 0.5.23 for what this plan sets)"
+    )
+    assert "mem_fraction_static as it is: 0.7574 (default of sglang 0.5.23)" in bases(found)

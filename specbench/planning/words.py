@@ -35,6 +35,8 @@ _FIGURES: tuple[tuple[Limit, str], ...] = (
 )
 #: Where the static fraction is from that a plan changes.
 SET_BY_PLAN = "set by this plan"
+#: … and where a release's own follows what a plan sets.
+FOR_PLAN = "for what this plan sets"
 #: What is said of a plan beside its figures. Only the pools follow from arithmetic; what is beside them is estimated.
 CERTAIN: Mapping[Certainty, str] = {
     "sure": "requests, slots and tokens sure: so over the whole interval of free memory",
@@ -91,6 +93,15 @@ def rests_on(plan: Plan) -> str:
     fraction = [argument for argument in plan.budget.resolved if argument.name == FRACTION]
     if any(change.kind == "fraction" for change in plan.changes):
         fraction = [dataclasses.replace(argument, source=SET_BY_PLAN) for argument in fraction]
+    elif (
+        plan.changes
+    ):  # it is computed from the number of requests too, so another one than of the settings as they are
+        fraction = [
+            dataclasses.replace(argument, source=f"{argument.source} {FOR_PLAN}")
+            if argument.source.startswith("default")
+            else argument
+            for argument in fraction
+        ]
     return "; ".join([plan.budget.basis_words, *(argument.words for argument in fraction)])
 
 
