@@ -219,6 +219,11 @@ def known_gpus() -> tuple[str, ...]:
     return tuple(name for name, gpu in _gpus().items() if not gpu.is_host and gpu.share_of is None)
 
 
+def parts_of_a_card(gpu: GpuSpec) -> int:
+    """How many such shares a card has; 1: it is a card itself."""
+    return 1 if gpu.share_of is None else round(load_gpu(gpu.share_of).total_bytes / gpu.total_bytes)
+
+
 def gpu_by_usual_name(name: str) -> str:
     """The row that is meant by a card's name ('RTX PRO 6000', 'NVIDIA H200', '5090'); else `name` as it came.
 

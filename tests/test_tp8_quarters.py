@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from specbench.budget.predict import predict
+from specbench.campaign.bill import bill
 from specbench.gpus import load_gpu
 from specbench.judging.judge import budgets
 from specbench.judging.reconcile import reconcile
@@ -196,6 +197,11 @@ def test_a_share_does_not_excuse_what_is_really_off() -> None:
     assert {row.attribution for row in off} == {
         "weights: the shapes of the config give another size than the engine loaded"
     }
+
+
+def test_the_bill_is_of_the_cards_that_are_held() -> None:
+    (cost,) = bill([load_campaign(ROOT / "live" / "quarters" / "quarters.yaml").runs[0]]).costs
+    assert (cost.config.gpu.count, cost.gpus, cost.gpu_s) == (8, 2, 2 * cost.total_s)
 
 
 #: What two such cards do, predicted, with a fraction of 0.88; with 0.75 nothing: running requests, state slots.

@@ -18,7 +18,8 @@ from typing import Any
 from .. import speculative
 from ..budget_types import MemoryBudget
 from ..configuration.config import RunConfig
-from ..errors import SpecbenchError
+from ..errors import ConfigError, SpecbenchError
+from ..gpus import load_gpu, parts_of_a_card
 from ..load.workload import steps_of
 from ..paths import resolve
 from ..reading import duration_rows
@@ -216,7 +217,7 @@ class Clock:
             workload_s=workload_s,
             beside_s=self.own.beside_s(is_replay=False),
             is_start=not attached,
-            gpus=0 if attached or on_cpu(config) else config.gpu.count,
+            gpus=0 if attached or on_cpu(config) else _cards(config),
             notes=tuple(notes),
         )
 
@@ -296,6 +297,15 @@ def _workload_s(config: RunConfig, budget: MemoryBudget | None, notes: list[str]
     decode_s = float(table.get(algorithm, table["DFLASH"])["seconds"])
     prefill_s = 1.0 / float(durations()["prefill_tokens_per_s"]["tokens"])
     return _requests_s(config, at_once, decode_s, prefill_s)
+
+
+def _cards(config: RunConfig) -> int:
+    """GPUs that it holds: ranks that are shown shares of a card hold that one together."""
+    try:
+        parts = parts_of_a_card(load_gpu(config.gpu.name))
+    except ConfigError:  # not in the table
+        parts = 1
+    return -(-config.gpu.count // parts)
 
 
 def _on_cpu(what: str, config: RunConfig, notes: list[str]) -> Mapping[str, Any]:

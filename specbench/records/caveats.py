@@ -12,7 +12,7 @@ from ..configuration.config import RunConfig
 from ..engines.sglang.acceptance import LENGTH, honoured, simulated
 from ..engines.sglang.given import server_args
 from ..errors import SpecbenchError
-from ..gpus import load_gpu
+from ..gpus import load_gpu, parts_of_a_card
 from ..units import counted, format_gib
 from .record import RunRecord
 
@@ -100,7 +100,7 @@ def _shared(config: RunConfig) -> tuple[str, ...]:
         return ()
     if whole is None:
         return ()
-    ranks, each = config.gpu.count, round(whole.total_bytes / share.total_bytes)
+    ranks, each = config.gpu.count, parts_of_a_card(share)
     cards = f"{-(-ranks // each)} × {whole.words}"
     mark = f"{counted(ranks, 'rank').upper()} ON {cards}, {_PARTS.get(each, f'1/{each}')} OF A CARD EACH"
     memory = f"pools, limits and failures are those of {counted(ranks, 'card')} of {format_gib(share.total_bytes)}"
