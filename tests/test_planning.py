@@ -535,3 +535,11 @@ def test_a_default_fraction_that_follows_the_plan_says_so() -> None:
         "mem_fraction_static 0.76848 (default of sglang 0.5.23 for what this plan sets)"
     )
     assert "mem_fraction_static as it is: 0.7574 (default of sglang 0.5.23)" in bases(found)
+
+
+def test_a_grid_is_described_once() -> None:
+    config = load_run("params/story/tp1-8.yaml").replace({"gpu.name": "rtx-4090"})
+    found = plan(config, {"running_requests": 64, "context": 32_768}, sizes=(1, 2))
+    first, second = (next(of_size(found, one)) for one in found.sizes)
+    assert "(the whole grid: the settings as they are; " in first
+    assert "(the whole grid that TP1 was searched in; each predicted" in second

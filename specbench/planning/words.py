@@ -277,8 +277,11 @@ def of_size(answer: Answer, size: Size) -> Iterator[str]:
         )
         return
     refused = f", and {counted(size.refused, 'further combination')} refused by the engine's arguments"
+    told = [other for other in answer.sizes if other.impossible is None and not other.plans]
+    same = next(other for other in told if other.grid == size.grid)  # its long words are said once
+    grid = f": {size.grid}" if same is size else f" that TP{same.tp_size} was searched in"
     yield (
-        f"none of {counted(size.tried, 'candidate')} reaches it (the whole grid: {size.grid}; each predicted"
+        f"none of {counted(size.tried, 'candidate')} reaches it (the whole grid{grid}; each predicted"
         f"{refused if size.refused else ''})."
     )
     nearest = next((most for most in size.most if most.level == "any"), None)
