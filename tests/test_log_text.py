@@ -45,6 +45,19 @@ def pools(log: ServerLog) -> list[tuple[str, str, int]]:
     return states + [(pool.rank, pool.role, pool.tokens) for pool in log.kv_pools]
 
 
+@pytest.mark.parametrize("bracket", ["", "[2026-05-20 10:11:12 TP0] "])
+def test_a_log_that_ends_amid_a_count_does_not_tell_it(bracket: str) -> None:
+    """Of 541,003 tokens it was 5: a server that has room for nothing. The count alone is a line that people paste."""
+    whole = f"{bracket}max_total_num_tokens=541003"
+    pool = "[2026-05-20 10:11:11 TP0] KV Cache is allocated. #tokens: 541003, K size: 4.13 GB, V size: 4.13 GB\n"
+    for cut in range(len(whole) - 5, len(whole) + 1):
+        log = logs.read(io.BytesIO(f"{pool}{whole[:cut]}".encode()))
+        assert log.resolved == ()
+        assert [line.text for line in log.unread] == [whole[:cut]]
+    (row,) = logs.read(io.BytesIO(f"{pool}{whole}\n".encode())).resolved
+    assert row.kv_tokens == 541003
+
+
 # ── prefixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -30,6 +30,7 @@ class Message:
     bracket: str | None  # what stands between the brackets before it; None: there are none
     text: str  # the message's own physical line
     rest: bytes  # the physical lines after it, as far as they were kept
+    is_ended: bool  # by a newline; otherwise the log may have been cut amid a figure
 
     @property
     def bracketed(self) -> bool:
@@ -66,7 +67,7 @@ class Message:
 
 def message_of(hit: Hit) -> Message:
     rank, time = rank_and_time(hit.bracket)
-    own, _, rest = hit.raw.partition(b"\n")
+    own, newline, rest = hit.raw.partition(b"\n")
     text = as_text(own.partition(b"\r")[0])
     second = _NEXT_MESSAGE.search(text)
     if second:
@@ -78,4 +79,5 @@ def message_of(hit: Hit) -> Message:
         bracket=hit.bracket,
         text=_DOCKER_TAIL.sub("", text),
         rest=rest,
+        is_ended=bool(newline),
     )

@@ -43,6 +43,8 @@ def record_of(message: Message, version: str | None = None) -> Record | None:
     for reading in message.readings():
         longest = reading = reading.lstrip(" \t>")
         found = _read(reading) or (_read(squeeze(reading), squeezed=True) if reading is not text else [])
+        if found and found[0][0].form.kind == "resolved" and _may_be_cut(message, reading):
+            break
         if found:
             best = best or _record(message, reading, found, version)
             if found[0][1].get("scratch_ssm") is not None:
@@ -59,6 +61,11 @@ def record_of(message: Message, version: str | None = None) -> Record | None:
     partly = [found for found in (read_partly(text), read_partly(longest)) if found]
     kind, figures = max(partly, key=_figures_read, default=("unread", {}))
     return Record(kind, figures, message.rank, message.line, text, False, (None, None))
+
+
+def _may_be_cut(message: Message, text: str) -> bool:
+    """Whether its last figure may have more digits: that of the pool stands for the whole server."""
+    return not message.is_ended and text[-1:].isdecimal()
 
 
 def _figures_read(found: tuple[str, dict[str, Any]]) -> int:
