@@ -181,7 +181,9 @@ def test_before_the_starts_it_was_known_nearly_as_well(name: str) -> None:
 
 
 def test_a_share_is_told_from_a_card_wherever_it_is_predicted() -> None:
-    (said,) = [text for text in predict(STARTS.opened("dflash-8").config).warnings if "H200 QUARTER" in text]
+    budget = predict(STARTS.opened("dflash-32").config)
+    assert budget.reason.endswith("(17.76 GiB left for pools per rank).")  # of a card it would be four times as much
+    (said,) = [text for text in budget.warnings if "H200 QUARTER" in text]
     assert said == (
         "H200 QUARTER is no card: it is a share of one H200, shown to a process as the whole. That many ranks are not "
         "that many cards."

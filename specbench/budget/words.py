@@ -29,7 +29,8 @@ _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 def reason(case: Case, verdict: Verdict, slack: Interval | None) -> str:
     """Why it serves, is capped or is refused at the likely free memory, with figures, in a sentence."""
     pools, per_request, asked = case.span.point.pools, case.settings.slots_per_request, case.asked
-    of_several = " per rank" if case.settings.gpu.is_host else " per card"
+    gpu = case.settings.gpu
+    of_several = " per rank" if gpu.is_host or gpu.share_of is not None else " per card"
     each = of_several if case.settings.config.parallel.gpus > 1 else ""
     left = f"{case.span.point.rest_gib:z.2f} GiB left for pools{each}"
     if verdict == "refused":

@@ -240,7 +240,8 @@ def reached(budget: MemoryBudget) -> str:
     if slack is not None:
         taken = estimated_outside(budget)
         of_it = "" if taken is None else f" (by estimate {_about(taken)}, of it for graphs and a full prefill)"
-        parts.append(f"{format_gib(slack.point)} of each card outside the pools{of_it}")
+        whose = "rank" if budget.shared_card else "card"
+        parts.append(f"{format_gib(slack.point)} of each {whose} outside the pools{of_it}")
     return ", ".join(parts)
 
 
