@@ -198,13 +198,21 @@ def _sum(quantities: Iterable[Quantity | None]) -> Quantity | None:
 def _post(log: ServerLog) -> dict[str, Quantity]:
     """Rank -> free memory when its pools are sized: at the last end of a load before its first pool line.
 
-    Up to 0.5.13 the draft loads after the pools, so there it is the target's load; later versions load both before.
+    Up to 0.5.13 the draft loads after the pools, so there it is the target's load; later versions load both before. Of
+    a rank whose pool lines are not in the log, what loads before the pools of another.
     """
+    lines = [*((pool.rank, pool.line) for pool in log.state_pools), *((pool.rank, pool.line) for pool in log.kv_pools)]
+    first: dict[str, int] = {}
+    for rank, line in lines:
+        first[rank] = min(first.get(rank, line), line)
+    early = {load.role for load in log.weights if load.line < first.get(load.rank, 0)}
     post: dict[str, Quantity] = {}
     for rank in _ranks(log):
-        pools = [pool.line for rows in (log.state_pools, log.kv_pools) for pool in rows if pool.rank == rank]
         loads = [load for load in log.weights if load.rank == rank and load.available is not None]
-        before = [load for load in loads if not pools or load.line < min(pools)]
+        if rank in first:
+            before = [load for load in loads if load.line < first[rank]]
+        else:
+            before = [load for load in loads if not early or load.role in early]
         last = max(
             before or [load for load in loads if load.role == "target"], key=lambda load: load.line, default=None
         )
