@@ -58,6 +58,25 @@ def test_a_log_that_ends_amid_a_count_does_not_tell_it(bracket: str) -> None:
     assert row.kv_tokens == 541003
 
 
+def test_two_processes_that_wrote_as_one_rank_are_told() -> None:
+    """Two servers in one file, or a rank named wrongly. A draft of the target's own class loads after it, not beside."""
+    begin = "[2026-05-20 10:11:1{} TP0] Load weight begin. avail mem=94.00 GB\n"
+    end = "[2026-05-20 10:11:1{} TP0] Load weight end. elapsed=1.00 s, type=Qwen3ForCausalLM, avail mem=80.00 GB, mem usage=14.00 GB.\n"
+
+    def said(*lines: str) -> tuple[str, ...]:
+        text = "".join(line.format(number) for number, line in enumerate(lines))
+        return logs.read(io.BytesIO(text.encode())).assumptions
+
+    assert said(begin, begin, end, end) == (
+        (
+            "two processes wrote as TP0: lines 3 and 4 both end a load of Qwen3ForCausalLM that was begun before; "
+            "its figures are mixed"
+        ),
+    )
+    assert said(begin, end, begin, end) == ()
+    assert said(begin, begin, end) == ()  # the end of the first is not in the log
+
+
 # ── prefixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

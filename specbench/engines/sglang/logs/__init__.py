@@ -249,7 +249,7 @@ class _Understanding:
             seen=self._counts(),
             places=found.places,
             beginning=found.beginning,
-            assumptions=found.assumptions,
+            assumptions=(*found.assumptions, *assemble.mixed_up(weights)),
             two_servers=found.two_servers,
             beside=beside(clean(found.beginning)),
             version_from=tuple(self._of_release()),

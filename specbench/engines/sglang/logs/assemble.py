@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from ....terms import Role
@@ -53,6 +54,21 @@ def _load(begin: Record | None, end: Record | None, role: Role) -> WeightsLoaded
 
 def _role_of_unfinished(found: Sequence[WeightsLoaded], rank: str) -> Role:
     return "draft" if any(load.rank == rank and load.role == "target" for load in found) else "target"
+
+
+def mixed_up(loads: Sequence[WeightsLoaded]) -> Iterator[str]:
+    """A sentence for each rank as which two processes wrote: both began to load, and both ended the same model."""
+    for rank in dict.fromkeys(load.rank for load in loads):
+        own = [load for load in loads if load.rank == rank]
+        ended = [load for load in own if load.available is not None]
+        for one, other in pairwise(ended):
+            at_once = any(load.available is None and load.line < one.line for load in own)
+            if at_once and other.before is None and one.model_class == other.model_class is not None:
+                yield (
+                    f"two processes wrote as {rank or 'one rank, without a name'}: lines {one.line:,} and "
+                    f"{other.line:,} both end a load of {one.model_class} that was begun before; its figures are mixed"
+                )
+                break
 
 
 def memory_before(rows: _Placed) -> dict[str, Quantity]:
