@@ -160,6 +160,38 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     assert remove(folder) is None  # it need not be there
 
 
+@pytest.mark.parametrize("file", [".specbench-mark", ".specbench-shared-memory"])
+def test_what_is_no_file_of_ours_is_not_waited_for(usual: Path, file: str) -> None:
+    folder = usual / "sb-00000001"
+    folder.mkdir()
+    (folder / ".specbench-mark").write_text(f"a-mark\n{os.uname().nodename}\n")
+    (folder / file).unlink(missing_ok=True)
+    os.mkfifo(folder / file)
+    assert left_over() == (() if file == ".specbench-mark" else (folder,))
+    (folder / file).unlink()
+    (folder / file).symlink_to("/dev/zero")
+    assert left_over() == (() if file == ".specbench-mark" else (folder,))
+    assert remove(folder) is None
+
+
+def test_folders_too_deep_in_one_another_hinder_no_start(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 goes into each by a call of its own."""
+    folder = usual / "sb-00000001"
+    folder.mkdir()
+    (folder / ".specbench-mark").write_text(f"a-mark\n{os.uname().nodename}\n")
+    monkeypatch.chdir(folder)
+    for _ in range(sys.getrecursionlimit() + 100):
+        Path("d").mkdir()
+        monkeypatch.chdir("d")
+    monkeypatch.chdir(usual)
+    monkeypatch.setattr(temporary, "_TRIES", 1)
+    left = sweep()
+    if left:
+        assert (remove(folder) or "").endswith("folders in it lie too deep in one another; rm -r removes them")
+    assert left == ((folder,) if folder.exists() else ())
+    subprocess.run(["rm", "-r", "-f", str(folder)], check=True)
+
+
 def test_a_folder_that_stays_is_told_with_the_end_of_its_server() -> None:
     ended = {"temporary": "/tmp/sb-00000001: [Errno 13] Permission denied", "memory": {"is_back": True, "before": []}}
     assert list(remains(ended)) == [

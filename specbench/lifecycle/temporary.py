@@ -16,6 +16,7 @@ import pwd
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,7 @@ _BEHIND_BYTES = 70
 _SHORT = "/tmp"  # where the usual place is too deep for a socket
 _TRIES, _WAIT_S = 3, 0.05
 _MOST_NAMED = 8
+_MOST_BYTES = 1 << 22  # of a note; a name in shared memory has at most 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +136,14 @@ def remove(folder: Path) -> str | None:
     To be called when no process of the server is left. Links in it are not followed.
     """
     with suppress(OSError, ValueError):
-        shared_memory.remove((folder / _SHARED_FILE).read_text("utf-8"))
+        shared_memory.remove(_read(folder / _SHARED_FILE))
     why: list[str] = []
     for _ in range(_TRIES):
         why.clear()
-        shutil.rmtree(folder, onerror=lambda function, path, found: why.append(f"{found[1]}"))
+        try:
+            shutil.rmtree(folder, onerror=lambda function, path, found: why.append(f"{found[1]}"))
+        except RecursionError:
+            why.append("folders in it lie too deep in one another; rm -r removes them")
         if not os.path.lexists(folder):
             return None
         time.sleep(_WAIT_S)  # a process that ends may still have written
@@ -189,7 +194,7 @@ def _is_left(folder: Path) -> bool:
 def _marked(folder: Path) -> tuple[str, str]:
     """The mark of its server and the host; empty: not written, or not whole."""
     with suppress(OSError, ValueError):
-        mark, host = (folder / _MARK_FILE).read_text("utf-8").splitlines()
+        mark, host = _read(folder / _MARK_FILE).splitlines()
         return mark, host
     return "", ""
 
@@ -197,3 +202,14 @@ def _marked(folder: Path) -> tuple[str, str]:
 def _used(mark: str) -> bool:
     """Whether a process of that server can be seen."""
     return any(processes.carries(pid, mark) for pid in processes.table())
+
+
+def _read(file: Path) -> str:
+    """A file of ours in a folder that an engine writes to: what is none is not waited for. OSError, ValueError."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{file}: no file")
+        return os.read(descriptor, _MOST_BYTES).decode("utf-8")
+    finally:
+        os.close(descriptor)

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..host import processes
@@ -38,7 +38,8 @@ def sweep(root: Path) -> None:
     """Remove the folders in `root` that are of this user and whose process is gone."""
     for folder, named in folders_of_this_user(root, _NAME):
         if _is_left(folder, int(named[1])):
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(RecursionError):  # folders deep in one another
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_left(folder: Path, pid: int) -> bool:
