@@ -160,6 +160,17 @@ def test_figures_out_of_all_bounds_are_no_error(figures: str) -> None:
     answered(f"[2026-05-20 10:11:12 TP0] {figures}\n".encode() * 3)
 
 
+def test_a_damaged_line_that_is_the_only_one_of_its_kind_is_no_error() -> None:
+    """Found by fuzzing: after a prefill, the only decode line counts time in which nothing ran, and is below zero."""
+    answered(
+        b"[2026-05-20 10:11:12 TP0] Prefill batch, #new-seq: 1, #new-token: 1024, #cached-token: 0, full token usage: 0.00, "
+        b"mamba usage: 0.05, #running-req: 0, #queue-req: 0, cuda graph: False, input throughput (token/s): 484.16\n"
+        b"[2026-05-20 10:11:19 TP0] Decode batch, #running-req: 8, #full token: 8504, full token usage: 0.01, mamba num: 32, "
+        b"mamba usage: 0.41, accept len: 1.00, accept rate: 0.00, cuda graph: True, gen throughput (token/s): -1, "
+        b"#queue-req: 0\n"
+    )
+
+
 HOSTILE = (
     *("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b31m", "\u202egnp.exe", "a\u2028b"),
     *("\\x1b[2J", "\\u202e", "\\udc80", "<script>alert(1)</script>", "[bold red]x[/nothing]"),

@@ -109,7 +109,7 @@ def throughput_spans_idle(case: Case) -> tuple[Finding, ...]:
         for at, mark in enumerate(marks)
         if mark == "spans_idle" and speeds[at] is not None and speeds[at] * _MANY_TIMES < usual.get(running[at], 0.0)
     ]
-    if not idle:
+    if not idle or not busy:  # a damaged line may tell less than nothing
         return ()
     everything = statistics.fmean(speeds[at] for at in (*busy, *idle))
     alone = statistics.fmean(speeds[at] for at in busy)
