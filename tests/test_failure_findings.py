@@ -375,7 +375,7 @@ def test_flags_are_named_as_the_release_that_prints_the_text_names_them():
     ("words", "hint", "offered"),
     [
         ("--mamba-ful-memory-ratio 0.5", "--mamba-ful-memory-ratio is no flag of SGLang; the nearest is --mamba-full-memory-ratio.", []),
-        ("--disable-piecewise-cuda-graph", "--disable-piecewise-cuda-graph is known from SGLang 0.5.10 to 0.5.18", []),
+        ("--disable-piecewise-cuda-graph", "--disable-piecewise-cuda-graph is known from SGLang 0.5.10 to 0.5.19", []),
         ("--mamba-scheduler-strategy extra_buffer", "--mamba-scheduler-strategy is called --mamba-radix-cache-strategy in SGLang 0.5.23.", ["--mamba-radix-cache-strategy extra_buffer"]),
     ],
 )  # fmt: skip

@@ -24,6 +24,7 @@ from specbench.diagnose.own_prediction import predicted
 from specbench.diagnose.own_reading import own_start
 from specbench.diagnose.own_remedies import own_changed, own_remedies
 from specbench.diagnose.own_start import OwnStart
+from specbench.diagnose.told import Told
 from specbench.diagnose.trying import Change, Goal, Situation, changed, tried
 from specbench.engines import check
 from specbench.engines.contract import KvPool, PoolReport, RankPools, ServerLog
@@ -77,7 +78,9 @@ def known(name: str) -> Situation | None:
     """The same start with its model, on the measured basis; None: that model is not shipped."""
     log = recorded(name)
     pools = report(log)
-    config = config_of_log(log, pools, name).config
+    # No log can tell that its card was a share of one.
+    told = Told(gpu="h200-quarter") if name.startswith("tp8-quarters_") else None
+    config = config_of_log(log, pools, name, told).config
     if config is None:
         return None
     budget = budgets(config, pools)["measured"]
