@@ -14,6 +14,7 @@ import pytest
 
 from specbench.budget.predict import predict
 from specbench.campaign.bill import bill
+from specbench.cli.ledger_text import other_ranks
 from specbench.gpus import load_gpu
 from specbench.judging.judge import budgets
 from specbench.judging.reconcile import reconcile
@@ -267,6 +268,12 @@ def test_the_table_of_the_document_is_of_these_starts() -> None:
             )
         )
     assert told == expected
+
+
+def test_graphs_in_which_ranks_differ_are_told_as_the_target_s_or_the_draft_s() -> None:
+    """story-8: TP3 logs 0.62 GiB of graphs for the target, TP2 0.59; for the draft 0.15 and 0.22."""
+    text = " ".join(other_ranks(STARTS.studied("story-8").diagnosis.ledgers))
+    assert "CUDA graphs, target 0.62 GiB (TP2: 0.59); CUDA graphs, draft 0.15 GiB (TP2: 0.22)" in text
 
 
 def test_four_ranks_serve_four_of_what_eight_serve_eight() -> None:

@@ -138,6 +138,8 @@ def _differs(group: Others, first: Ledger) -> str:
     for key, size in group.differs.items():
         term, _, _ = key
         name = "rest" if term == "unexplained" else _NAMES.get(term, str(term))
+        if term != "unexplained" and key in of_first:  # graphs are of the target or of the draft
+            name = _name(of_first[key], first)
         known = of_first[key].size if key in of_first else None
         other = f" ({first.rank or 'the first rank'}: {_gib(known)})" if known is not None and size is not None else ""
         unknown = "not known" if term == "unexplained" else "not logged"
