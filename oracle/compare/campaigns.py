@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from specbench.configuration.config import RunConfig
+from specbench.errors import SpecbenchError
 from specbench.gpus import load_gpu
 from specbench.params import load_campaign
 from specbench.running.subject import predicted as budget_of
@@ -82,6 +83,6 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except EngineError as error:
+    except (EngineError, SpecbenchError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
